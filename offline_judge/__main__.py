@@ -1,0 +1,5 @@
+"""`python -m offline_judge` is `offline-judge`."""
+
+from offline_judge.cli import main
+
+main()

@@ -1,0 +1,126 @@
+"""What the engine asks of a model: two small protocols and the plain records that cross them.
+
+A backend gets calls that are already sorted so that neighbours share a prefix, and yields each
+answer as soon as it is known, in any order, with the position of its call. It never raises for
+one bad call: that call's answer is a `Failed` with a reason code.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Literal, Protocol, TypeAlias
+
+from offline_judge.prompts import Message
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+
+@dataclass(frozen=True, slots=True)
+class GenerateCall:
+    """Generate one JSON text that matches `schema` (itself JSON text).
+
+    Greedy where `temperature` is 0; otherwise sampled with `seed` alone, so that the same call
+    gives the same answer whatever else is in its batch.
+    """
+
+    messages: tuple[Message, ...]
+    schema: str
+    max_tokens: int
+    temperature: float = 0.0
+    seed: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class ChooseCall:
+    """Probability of each of `options` as the very next text, renormalised over the options.
+
+    Read at one token, the first of each option, so no two options may begin with one token.
+    """
+
+    messages: tuple[Message, ...]
+    options: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class TokenCount:
+    """Tokens of one call: prompt (all of them), cached (those served from a prefix cache), output."""
+
+    prompt: int
+    cached: int
+    output: int
+
+
+@dataclass(frozen=True, slots=True)
+class Generated:
+    """The raw text; `finish` is "length" where it met max_tokens and is therefore cut."""
+
+    text: str
+    finish: Literal["stop", "length"]
+    tokens: TokenCount
+
+
+@dataclass(frozen=True, slots=True)
+class Chosen:
+    """Probabilities in the order of the call's options; they sum to 1."""
+
+    probabilities: tuple[float, ...]
+    tokens: TokenCount
+
+
+@dataclass(frozen=True, slots=True)
+class Failed:
+    """No answer. `reason` is a code such as "judge_prompt_too_long"; `detail` never holds row text."""
+
+    reason: str
+    detail: str = ""
+
+
+Call: TypeAlias = GenerateCall | ChooseCall
+Answer: TypeAlias = Generated | Chosen | Failed
+
+
+class Judge(Protocol):
+    """An instruct LLM. Build one with `offline_judge.backends.open_judge`."""
+
+    name: str
+    #: Hash of the model's files and of every setting that could change an answer.
+    fingerprint: str
+    #: Prompt and output tokens together.
+    context_length: int
+
+    def answer(self, calls: Sequence[Call]) -> Iterator[tuple[int, Answer]]:
+        """Yield (position in calls, answer) exactly once for every call, each as soon as it is known."""
+        ...
+
+    def n_tokens(self, texts: Sequence[str]) -> list[int]:
+        """Tokens of each text alone, without a chat template."""
+        ...
+
+    def describe(self) -> dict[str, object]:
+        """Backend, versions, device, dtype, decoding settings: what the run record keeps."""
+        ...
+
+    def close(self) -> None:
+        """Free the model's memory. The judge can't be used afterwards."""
+        ...
+
+
+class Embedder(Protocol):
+    """A sentence embedding model."""
+
+    name: str
+    fingerprint: str
+
+    def embed(self, texts: Sequence[str]) -> Tensor:
+        """Embed each text: (N, D) float32 on the embedder's device, rows in the order of `texts`."""
+        ...
+
+    def describe(self) -> dict[str, object]:
+        """Backend, versions, device, dtype: what the run record keeps."""
+        ...
+
+    def close(self) -> None:
+        """Free the model's memory."""
+        ...

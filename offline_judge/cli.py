@@ -1,0 +1,235 @@
+"""The command line: `offline-judge evaluate | check | rescore | show | metrics`."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Any
+
+import click
+
+from offline_judge._version import __version__
+from offline_judge.errors import UserError
+
+
+class _Commands(click.Group):
+    """Prints a `UserError` as a message with exit status 2; a bug keeps its traceback."""
+
+    def invoke(self, ctx: click.Context) -> Any:
+        try:
+            return super().invoke(ctx)
+        except UserError as error:
+            click.echo(f"error: {error}", err=True)
+            ctx.exit(2)
+
+
+@click.group(
+    cls=_Commands, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100}
+)
+@click.version_option(__version__, package_name="offline-judge")
+def main() -> None:
+    """Evaluate retrieval-augmented generation with local models only."""
+
+
+_data = click.argument("data", type=click.Path(path_type=Path))
+_map = click.option(
+    "--map",
+    "column_map",
+    multiple=True,
+    metavar="COLUMN=YOURS",
+    help="The data's own column names, as in --map user_input=query. May be given several times.",
+)
+_metrics = click.option(
+    "--metrics",
+    metavar="LIST",
+    help="Comma-separated names, with settings in brackets: faithfulness,precision_at_k[k=3]. "
+    "`offline-judge metrics` lists them. Default: the seven of the README that the data allows.",
+)
+_metrics_from = click.option(
+    "--import",
+    "modules",
+    multiple=True,
+    metavar="FILE.py",
+    type=click.Path(exists=True, dir_okay=False, path_type=Path),
+    help="A Python file with metrics of your own. May be given several times.",
+)
+
+
+@main.command()
+@_data
+@_metrics
+@_map
+@_metrics_from
+@click.option("--judge", metavar="MODEL", help="A model on the shelf, or a model folder.")
+@click.option("--embedder", metavar="MODEL", help="A model on the shelf, or a model folder.")
+@click.option("--config", type=click.Path(path_type=Path), help="A TOML file with any of these settings.")
+@click.option("--backend", type=click.Choice(["auto", "vllm", "transformers"]), help="What runs the judge.")
+@click.option("--device", help="Where the models run: cpu, cuda, cuda:1. Default: a GPU where there is one.")
+@click.option(
+    "--context-length", type=int, help="Tokens of prompt and output. Default: the model's, at most 8192."
+)
+@click.option("--claims", type=click.Choice(["judge", "sentences"]), help="Who splits texts into claims.")
+@click.option(
+    "--language", type=click.Choice(["auto", "en", "ko"]), help="Of the prompts. Default: each row's own."
+)
+@click.option(
+    "--reasons", type=click.Choice(["failed", "all", "none"]), help="Which claims get a written reason."
+)
+@click.option("--seed", type=int, help="Of the sampled questions.")
+@click.option("--window-rows", type=int, help="Rows stepped together.")
+@click.option("--max-unscored", type=float, help="Largest share of unscored rows that is still a success.")
+@click.option("--out", help="Folder of the run folders and the answer store. Default: runs.")
+@click.option("--name", help="Of the run folder.")
+@click.option("--store", help="File of the answer store. Default: answers.sqlite in --out.")
+@click.option("--show-worst", is_flag=True, help="Print the evidence of the worst row too.")
+def evaluate(
+    data: Path,
+    metrics: str | None,
+    column_map: tuple[str, ...],
+    modules: tuple[Path, ...],
+    config: Path | None,
+    show_worst: bool,
+    **flags: Any,
+) -> None:
+    """Score the rows of DATA and write a run folder.
+
+    Exit status 0: done. 1: more rows unscored than --max-unscored allows. 2: wrong use.
+    """
+    from offline_judge.config import make_config, read_config
+    from offline_judge.evaluation import evaluate as run
+    from offline_judge.metrics.registry import split_metrics
+    from offline_judge.progress import TerminalProgress
+    from offline_judge.schema import parse_column_map
+    from offline_judge.tables import coverage_text, evidence_text
+
+    _import_metrics(modules)
+    layers = [read_config(config)] if config else []
+    layers.append(flags)
+    layers.append(
+        {
+            "metrics": split_metrics(metrics) if metrics else None,
+            "column_map": parse_column_map(column_map) or None,
+        }
+    )
+    with TerminalProgress() as progress:
+        result = run(
+            data,
+            config=make_config(*layers),
+            progress=progress,
+            on_coverage=lambda coverage: click.echo(coverage_text(coverage) + "\n", err=True),
+        )
+    for note in result.record["notes"]:
+        click.echo(f"note: {note}", err=True)
+    click.echo(str(result))
+    worst = result.worst() if show_worst else None
+    if worst is not None:
+        click.echo("\nThe worst " + evidence_text(worst, result.evidence(worst)))
+    click.echo(f"\nrun folder: {result.folder}")
+    share, allowed = result.largest_unscored_share(), result.record["config"]["max_unscored"]
+    if share > allowed:
+        click.echo(
+            f"{share:.1%} of one metric's rows are unscored; --max-unscored allows {allowed:.1%}", err=True
+        )
+        sys.exit(1)
+
+
+@main.command()
+@_data
+@_metrics
+@_map
+@_metrics_from
+def check(data: Path, metrics: str | None, column_map: tuple[str, ...], modules: tuple[Path, ...]) -> None:
+    """Read all rows of DATA and say which metric can score how many. Loads no model."""
+    from offline_judge.metrics import DEFAULT
+    from offline_judge.metrics.registry import labelled, parse, split_metrics
+    from offline_judge.schema import check as coverage_of
+    from offline_judge.schema import open_rows, parse_column_map
+    from offline_judge.tables import coverage_text
+
+    _import_metrics(modules)
+    chosen = labelled([parse(text) for text in (split_metrics(metrics) if metrics else DEFAULT)])
+    with open_rows(data, parse_column_map(column_map)) as rows:
+        coverage = coverage_of(
+            rows, {name: one.needs for name, one in chosen.items()}, requested=bool(metrics)
+        )
+        for note in rows.notes:
+            click.echo(f"note: {note}", err=True)
+    click.echo(coverage_text(coverage))
+    coverage.raise_if_stopped()
+
+
+@main.command()
+@click.argument("run", type=click.Path(path_type=Path))
+@click.option(
+    "--set",
+    "changes",
+    multiple=True,
+    required=True,
+    metavar="METRIC.SETTING=VALUE",
+    help="As in --set faithfulness.threshold=0.7, or --set '*.threshold=0.7' for all metrics.",
+)
+@click.option("--out", type=click.Path(path_type=Path), help="Folder of the new run. Default: RUN-rescored.")
+@_metrics_from
+def rescore(run: Path, changes: tuple[str, ...], out: Path | None, modules: tuple[Path, ...]) -> None:
+    """Score the stored evidence of RUN again with other settings. Asks no model."""
+    from offline_judge.metrics.registry import setting_value
+    from offline_judge.rescoring import rescore as again
+
+    _import_metrics(modules)
+    settings: dict[str, dict[str, Any]] = {}
+    for change in changes:
+        target, equals, value = change.partition("=")
+        metric, dot, name = target.strip().rpartition(".")
+        if not (equals and dot and metric and name):
+            raise UserError(f"--set {change!r} is not METRIC.SETTING=VALUE")
+        settings.setdefault(metric, {})[name] = setting_value(value.strip())
+    result = again(run, settings, out=out)
+    click.echo(str(result))
+    click.echo(f"\nrun folder: {result.folder}")
+
+
+@main.command()
+@click.argument("run", type=click.Path(path_type=Path))
+@click.argument("row_id", required=False)
+@click.option("--worst", is_flag=True, help="The row with the lowest mean score.")
+def show(run: Path, row_id: str | None, worst: bool) -> None:
+    """Print the summary of RUN, or the evidence of one row."""
+    from offline_judge.result import Result
+    from offline_judge.tables import evidence_text
+
+    result = Result.load(run)
+    if worst:
+        row_id = result.worst()
+    if row_id is None:
+        click.echo(str(result))
+        return
+    try:
+        evidence = result.evidence(row_id)
+    except KeyError:
+        raise UserError(f"no row {row_id!r} in {run}") from None
+    click.echo(evidence_text(row_id, evidence))
+
+
+@main.command("metrics")
+@_metrics_from
+def list_metrics(modules: tuple[Path, ...]) -> None:
+    """List the metrics: what each needs, its range, its source and its version."""
+    import offline_judge.metrics
+    from offline_judge.tables import metrics_text
+
+    _import_metrics(modules)
+    click.echo(metrics_text(offline_judge.metrics.registered()))
+
+
+def _import_metrics(files: tuple[Path, ...]) -> None:
+    """Run the user's own Python files: their @metric classes register themselves."""
+    import runpy
+
+    import offline_judge.metrics  # noqa: F401 - so that a clash of names is seen
+
+    for file in files:
+        runpy.run_path(str(file), run_name=file.stem)
+
+
+if __name__ == "__main__":
+    main()

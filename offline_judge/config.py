@@ -1,0 +1,149 @@
+"""The settings of an evaluation: one frozen object, from Python, flags or a TOML file."""
+
+from __future__ import annotations
+
+import dataclasses
+import difflib
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from offline_judge.errors import UserError
+
+if sys.version_info >= (3, 11):
+    import tomllib
+else:  # pragma: no cover
+    import tomli as tomllib
+
+_CHOICES = {
+    "backend": ("auto", "vllm", "transformers"),
+    "claims": ("judge", "sentences"),
+    "reasons": ("failed", "all", "none"),
+    "language": ("auto", "en", "ko"),
+    "structured_backend": ("guidance", "outlines", "xgrammar"),
+}
+
+
+@dataclass(frozen=True)
+class Config:
+    """Everything that a user can set. All of it goes into the run record.
+
+    Attributes:
+        metrics: names, with settings in brackets where they differ from the defaults. Empty means
+            the default metrics that at least one row can score.
+        judge, embedder: a model on the shelf, or the path of a model folder.
+        backend: what runs the judge; "auto" takes vLLM where it is installed.
+        structured_backend: what holds the judge to its JSON schema.
+        context_length: tokens of prompt and output together; None takes the model's, at most 8192.
+        device: where the models run; None takes a GPU where there is one.
+        claims: who splits a text into claims: the judge, or nobody (each sentence is one).
+        language: of the prompts: each row's own ("auto"), or the one that is named.
+        reasons: for which claims a reason is written: those that fail or are unsure, all, or none.
+        seed: of the sampled questions.
+        window_rows: rows that are stepped together; memory grows with it, not with the data set.
+        max_unscored: largest share of a metric's rows that may stay unscored (exit status 1 above it).
+        column_map: the data's own column names, by ours.
+        out: folder of the run folders and of the answer store.
+        name: of the run folder; None makes one from the data set and the settings.
+        store: file of the answer store; None means `answers.sqlite` in `out`.
+    """
+
+    metrics: tuple[str, ...] = ()
+    judge: str | None = None
+    embedder: str | None = None
+    backend: str = "auto"
+    structured_backend: str = "guidance"
+    context_length: int | None = None
+    device: str | None = None
+    claims: str = "judge"
+    language: str = "auto"
+    reasons: str = "failed"
+    seed: int = 0
+    window_rows: int = 256
+    max_unscored: float = 0.05
+    column_map: Mapping[str, str] = field(default_factory=dict)
+    out: str = "runs"
+    name: str | None = None
+    store: str | None = None
+
+    def __post_init__(self) -> None:
+        """Check each value.
+
+        Raises:
+            UserError: naming the setting, what was found and what is allowed.
+        """
+        for name, options in _CHOICES.items():
+            if getattr(self, name) not in options:
+                raise _refuse(name, getattr(self, name), f"one of {', '.join(options)}")
+        if not 0 <= self.max_unscored <= 1:
+            raise _refuse("max_unscored", self.max_unscored, "a share from 0 to 1")
+        if self.window_rows < 1:
+            raise _refuse("window_rows", self.window_rows, "1 or more")
+        if self.context_length is not None and self.context_length < 512:
+            raise _refuse("context_length", self.context_length, "512 or more")
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the settings as the run record keeps them."""
+        return dataclasses.asdict(self)
+
+
+def make_config(*layers: Mapping[str, Any]) -> Config:
+    """Merge layers of settings, later ones first in rank; a value of None says nothing.
+
+    Raises:
+        UserError: for an unknown key, suggesting the nearest known one, or a refused value.
+    """
+    known = {field.name for field in dataclasses.fields(Config)}
+    merged: dict[str, Any] = {}
+    for layer in layers:
+        for key, value in layer.items():
+            if key not in known:
+                near = difflib.get_close_matches(key, known, n=1)
+                raise UserError(
+                    f"unknown setting {key!r}",
+                    {"nearest": near[0]} if near else {"known": ", ".join(sorted(known))},
+                )
+            if value is not None:
+                merged[key] = _plain(value)
+    try:
+        return Config(**merged)
+    except TypeError as error:
+        raise UserError(f"settings: {error}") from error
+
+
+def read_config(path: Path) -> dict[str, Any]:
+    """Read a TOML file of settings; `[metric.NAME]` tables hold the settings of single metrics.
+
+    Raises:
+        UserError: where the file is missing or no TOML, with the line.
+    """
+    try:
+        content = tomllib.loads(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise UserError(f"can't read {path}", {"found": error.strerror or type(error).__name__}) from error
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise UserError(f"{path} is not TOML", {"found": str(error)}) from error
+    per_metric = content.pop("metric", {})
+    if per_metric:
+        named = [f"{name}[{_settings(table)}]" for name, table in per_metric.items()]
+        content["metrics"] = [*(m for m in content.get("metrics", ()) if m not in per_metric), *named]
+    return content
+
+
+def _plain(value: Any) -> Any:
+    """TOML has lists where settings have tuples; a path is text in the run record."""
+    if isinstance(value, list):
+        return tuple(value)
+    return str(value) if isinstance(value, Path) else value
+
+
+def _settings(table: Mapping[str, Any]) -> str:
+    return ", ".join(
+        f"{key}={tuple(value) if isinstance(value, list) else value}" for key, value in table.items()
+    )
+
+
+def _refuse(name: str, found: object, allowed: str) -> UserError:
+    return UserError(f"setting {name} = {found!r}", {"allowed": allowed})

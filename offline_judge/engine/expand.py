@@ -1,0 +1,244 @@
+"""How a large ask breaks down into calls that a judge can answer.
+
+Each function here is a generator like a metric's `gather`: it yields asks, is sent their answers
+and returns the answer of the large ask. Unlike a metric it is sent failures too (`Failed`), since
+this is where a length stop is split and asked again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Generator, Iterator, Sequence
+from typing import Any, TypeAlias
+
+from offline_judge.backends.protocol import Failed, Judge
+from offline_judge.engine.asks import (
+    Choose,
+    Claims,
+    Generate,
+    Probability,
+    Question,
+    Questions,
+    Reason,
+    Reasons,
+)
+from offline_judge.engine.schemas import claims_schema, most_claims, question_schema, reasons_schema
+from offline_judge.prompts import Prompt, load
+from offline_judge.text import same_script, split_sentences, windows
+
+Expansion: TypeAlias = Generator[Sequence[Any], list[Any], Any]
+
+#: Sentences of one `claims` prompt, and claims of one `reasons` prompt. Longer work is split.
+SENTENCES_PER_ASK = 12
+REASONS_PER_ASK = 16
+
+#: Tokens kept free for the chat template's own marks.
+TEMPLATE_TOKENS = 64
+
+QUESTION_TEMPERATURE = 0.8
+_QUESTION_TOKENS = 96
+_REASON_TOKENS = 96
+
+#: The reason code of an answer that met max_tokens.
+CUT = "judge_length"
+_SPLIT = (CUT, "judge_prompt_too_long")
+
+
+class Room:
+    """How much text still fits beside a prompt: counts tokens only where bytes do not settle it."""
+
+    def __init__(self, judge: Judge) -> None:
+        self._judge = judge
+        self._head_tokens: dict[str, int] = {}
+        self._text_tokens: dict[str, int] = {}
+
+    def forget(self) -> None:
+        """Drop the token counts of texts, so that memory does not grow with the data set."""
+        self._text_tokens.clear()
+
+    def n_tokens(self, texts: Sequence[str]) -> list[int]:
+        """Token count of each text; counted once while the window of rows lasts."""
+        new = [text for text in dict.fromkeys(texts) if text not in self._text_tokens]
+        if new:
+            self._text_tokens.update(zip(new, self._judge.n_tokens(new), strict=True))
+        return [self._text_tokens[text] for text in texts]
+
+    def beside(self, prompt: Prompt, values: Sequence[str], max_tokens: int) -> int:
+        """Tokens left after the prompt, `values` and the output."""
+        return self._judge.context_length - self._head(prompt) - max_tokens - sum(self.n_tokens(values))
+
+    def fits(self, prompt: Prompt, values: Sequence[str], max_tokens: int) -> bool:
+        """Whether the filled prompt and its output fit the model."""
+        room = self._judge.context_length - self._head(prompt) - max_tokens
+        # A token is at least one byte, a character at most four: most texts need no counting.
+        if 4 * sum(map(len, values)) <= room or sum(len(value.encode()) for value in values) <= room:
+            return True
+        return sum(self.n_tokens(values)) <= room
+
+    def _head(self, prompt: Prompt) -> int:
+        found = self._head_tokens.get(prompt.digest)
+        if found is None:
+            texts = [content for _, content in prompt.head] + [prompt.template]
+            found = sum(self._judge.n_tokens(texts)) + TEMPLATE_TOKENS + 8 * len(texts)
+            self._head_tokens[prompt.digest] = found
+        return found
+
+
+def expand_choose(ask: Choose, language: str, room: Room) -> Expansion:
+    """Ask about overlapping windows of the long field and take the maximum, with its window."""
+    prompt = load(ask.prompt, language)
+    place = prompt.fields.index(ask.windowed or "")
+    others = [value for index, value in enumerate(ask.values) if index != place]
+    budget = room.beside(prompt, others, max_tokens=1)
+    if budget < TEMPLATE_TOKENS:
+        return Failed("judge_prompt_too_long", f"{max(0, budget)} tokens left for {ask.windowed}")
+    cut = windows(ask.values[place], room.n_tokens, budget)
+    answers = yield [
+        Choose(ask.prompt, (*ask.values[:place], window.text, *ask.values[place + 1 :])) for window in cut
+    ]
+    failed = first_failure(answers)
+    if failed is not None:
+        return failed
+    best = max(range(len(cut)), key=lambda index: float(answers[index]))
+    return Probability.within(answers[best], (cut[best].start, cut[best].end))
+
+
+def claims_from_sentences(ask: Claims) -> tuple[str, ...]:
+    """Take each sentence as one claim: what is done without a judge."""
+    return tuple(dict.fromkeys(sentence.text for sentence in split_sentences(ask.text)))
+
+
+def expand_claims(ask: Claims, language: str, room: Room) -> Expansion:
+    """Number the sentences, ask for the claims of each, and split where an answer was cut."""
+    sentences = [sentence.text for sentence in split_sentences(ask.text)]
+    if not sentences:
+        return ()
+    prompt = load("claims", language)
+    detail = f"{prompt.text(f'atomicity_{ask.atomicity}')} {prompt.text(f'coverage_{ask.coverage}')}"
+    found: dict[int, Sequence[str]] = {}
+    todo = list(_spans(len(sentences), SENTENCES_PER_ASK))
+    while todo:
+        answers = yield [
+            Generate(
+                prompt="claims",
+                values=(detail, ask.question, _numbered(sentences[start:end])),
+                schema=claims_schema(sentences[start:end]),
+                max_tokens=_claims_tokens(sentences[start:end]),
+            )
+            for start, end in todo
+        ]
+        again: list[tuple[int, int]] = []
+        for (start, end), answer in zip(todo, answers, strict=True):
+            if not isinstance(answer, Failed):
+                for index in range(start, end):
+                    found[index] = _faithful_to(sentences[index], answer[str(index - start + 1)])
+            elif answer.reason not in _SPLIT:
+                return answer
+            elif end - start > 1:
+                middle = (start + end) // 2
+                again += [(start, middle), (middle, end)]
+            else:
+                # One sentence that can't be split further is a claim as it stands.
+                found[start] = (sentences[start],)
+        todo = again
+    return tuple(dict.fromkeys(claim for index in sorted(found) for claim in found[index]))
+
+
+def expand_questions(ask: Questions, language: str, room: Room) -> Expansion:
+    """Draw n samples, a seed each; one that failed or left the language of the text is drawn again once."""
+    questions: dict[int, Question] = {}
+    failed: Failed | None = None
+    for attempt in range(2):
+        todo = [index for index in range(ask.n) if index not in questions]
+        if not todo:
+            break
+        answers = yield [
+            Generate(
+                prompt="reversed_question",
+                values=(ask.text,),
+                schema=question_schema(),
+                max_tokens=_QUESTION_TOKENS * (1 + attempt),
+                temperature=QUESTION_TEMPERATURE,
+                # The first attempts are samples 1 … n, the second ones n + 1 … 2n.
+                sample=1 + index + attempt * ask.n,
+            )
+            for index in todo
+        ]
+        for index, answer in zip(todo, answers, strict=True):
+            if isinstance(answer, Failed):
+                failed = answer
+            elif not answer["question"].strip() or not same_script(ask.text, answer["question"]):
+                failed = Failed("judge_language", "the question is not in the language of the response")
+            else:
+                questions[index] = Question(answer["question"].strip(), answer["noncommittal"])
+    if len(questions) < ask.n:
+        return failed
+    return tuple(questions[index] for index in range(ask.n))
+
+
+def expand_reasons(ask: Reasons, language: str, room: Room) -> Expansion:
+    """Ask for all reasons of a row at once; a cut answer is split, and one claim cut again has no reason."""
+    prompt = load("reasons", language)
+    texts = {"context": ask.context, "reference": ask.reference, "response": ask.response}
+    lines = [f"({prompt.text(source)}) {claim}" for source, claim in ask.checks]
+    found: dict[int, Reason | None] = {}
+    todo = list(_spans(len(lines), REASONS_PER_ASK))
+    while todo:
+        asks = []
+        for start, end in todo:
+            needed = {source for source, _ in ask.checks[start:end]}
+            documents = tuple(text if source in needed else "" for source, text in texts.items())
+            asks.append(
+                Generate(
+                    prompt="reasons",
+                    values=(*documents, _numbered(lines[start:end])),
+                    schema=reasons_schema(end - start),
+                    max_tokens=_REASON_TOKENS * (end - start),
+                )
+            )
+        answers = yield asks
+        again: list[tuple[int, int]] = []
+        for (start, end), answer in zip(todo, answers, strict=True):
+            if not isinstance(answer, Failed):
+                for index in range(start, end):
+                    given = answer[str(index - start + 1)]
+                    found[index] = Reason(given["reason"].strip(), given["verdict"])
+            elif answer.reason in _SPLIT and end - start > 1:
+                middle = (start + end) // 2
+                again += [(start, middle), (middle, end)]
+            else:
+                # A reason is an extra: the score stands without it.
+                found.update(dict.fromkeys(range(start, end), None))
+        todo = again
+    return tuple(found[index] for index in range(len(lines)))
+
+
+def _spans(n: int, most: int) -> Iterator[tuple[int, int]]:
+    """Cut n items into even spans of at most `most`."""
+    parts = -(-n // most)
+    for part in range(parts):
+        yield part * n // parts, (part + 1) * n // parts
+
+
+def _numbered(lines: Sequence[str]) -> str:
+    return "\n".join(f"{number}. {' '.join(line.split())}" for number, line in enumerate(lines, 1))
+
+
+def _claims_tokens(sentences: Sequence[str]) -> int:
+    # Claims repeat the sentence's words and its subject. In bytes, a token is about 4 in English and
+    # 3 in Korean on today's vocabularies, so this leaves each claim room for its sentence once over.
+    return 24 + sum(
+        16 + (1 + most_claims(sentence)) * (12 + len(sentence.encode()) // 4) for sentence in sentences
+    )
+
+
+def _faithful_to(sentence: str, claims: Sequence[str]) -> Sequence[str]:
+    """Drop blank claims; where the judge left the sentence's language, the sentence is the claim."""
+    kept = [text for claim in claims if split_sentences(text := claim.strip())]
+    if any(not same_script(sentence, claim) for claim in kept):
+        return (sentence,)
+    return kept
+
+
+def first_failure(answers: Sequence[Any]) -> Failed | None:
+    """Return the first answer that is a failure, if one is."""
+    return next((answer for answer in answers if isinstance(answer, Failed)), None)

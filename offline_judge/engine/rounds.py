@@ -1,0 +1,419 @@
+"""The engine: steps every row and every metric together, one batch per backend and round.
+
+A task is a generator (a metric's `gather`, or the expansion of a large ask) that yields asks and is
+sent their answers. Each round every task runs until it waits for a model; then all pending asks,
+duplicates removed, are looked up in the store, sorted so that prompts with one prefix are neighbours,
+and sent as one batch. Answers go to the store as they come and wake the tasks that wait for them.
+
+The core is synchronous: it works in a script, a thread, a notebook and inside a running event loop.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import time
+from collections.abc import Callable, Generator, Iterable, Sequence
+from dataclasses import dataclass, field
+from functools import lru_cache, partial
+from typing import Any, Literal, Protocol, TypeAlias
+
+import jsonschema
+
+from offline_judge.backends.protocol import (
+    Answer,
+    Call,
+    ChooseCall,
+    Chosen,
+    Embedder,
+    Failed,
+    GenerateCall,
+    Generated,
+    Judge,
+)
+from offline_judge.engine.asks import (
+    Ask,
+    Choose,
+    Claims,
+    Gathered,
+    Generate,
+    Probability,
+    Questions,
+    Reasons,
+    Similar,
+    Support,
+    Unscored,
+)
+from offline_judge.engine.expand import (
+    CUT,
+    Room,
+    claims_from_sentences,
+    expand_choose,
+    expand_claims,
+    expand_questions,
+    expand_reasons,
+    first_failure,
+)
+from offline_judge.engine.store import Store, key_of
+from offline_judge.prompts import load
+
+ClaimsFrom: TypeAlias = Literal["judge", "sentences"]
+
+
+class Progress(Protocol):
+    """Where the engine reports to; it never passes row text."""
+
+    def round(self, n_asks: int) -> None:
+        """A round begins with `n_asks` asks for the models."""
+        ...
+
+    def answered(self, n_asks: int, n_tokens: int) -> None:
+        """So many asks were answered with so many tokens (prompt and output)."""
+        ...
+
+
+@dataclass
+class Usage:
+    """What a run cost. Every count is of this process: an answer from the store costs no tokens."""
+
+    asks: int = 0
+    calls: int = 0
+    generated: int = 0
+    from_store: int = 0
+    failed: int = 0
+    prompt_tokens: int = 0
+    cached_tokens: int = 0
+    output_tokens: int = 0
+    embedded: int = 0
+    judge_s: float = 0.0
+    embedder_s: float = 0.0
+    #: Rounds that sent something to the judge, of the deepest window of rows.
+    rounds: int = 0
+    calls_by_prompt: dict[str, int] = field(default_factory=dict)
+
+
+class _Slot:
+    """One question and, once known, its answer; `waiters` are the tasks to wake."""
+
+    __slots__ = ("answer", "ask", "known", "language", "waiters")
+
+    def __init__(self, ask: Ask, language: str) -> None:
+        self.ask = ask
+        self.language = language
+        self.known = False
+        self.answer: Any = None
+        self.waiters: list[_Task] = []
+
+
+class _Task:
+    """A generator with what it waits for. `done` is called once with what it returned."""
+
+    __slots__ = ("done", "generator", "language", "n_open", "sees_failures", "slots")
+
+    def __init__(
+        self,
+        generator: Generator[Sequence[Ask], list[Any], Any],
+        language: str,
+        done: Callable[[Any], None],
+        *,
+        sees_failures: bool,
+    ) -> None:
+        self.generator = generator
+        self.language = language
+        self.done = done
+        self.sees_failures = sees_failures
+        self.slots: list[_Slot] | None = None
+        self.n_open = 0
+
+
+class Engine:
+    """Answers asks with the models it was given.
+
+    Args:
+        judge, embedder: None where there is none; an ask that needs one then fails with
+            `needs_judge` or `needs_embedder`.
+        store: where answers are kept; a new store in memory if None.
+        seed: added to the number of each sample; the same seed gives the same samples.
+        claims: "judge" lets the judge split a text into claims, "sentences" takes its sentences.
+        progress: told about rounds and answers.
+    """
+
+    def __init__(
+        self,
+        judge: Judge | None = None,
+        embedder: Embedder | None = None,
+        *,
+        store: Store | None = None,
+        seed: int = 0,
+        claims: ClaimsFrom = "judge",
+        progress: Progress | None = None,
+    ) -> None:
+        self.judge = judge
+        self.embedder = embedder
+        self.store = store or Store(None)
+        self.seed = seed
+        self.claims = claims
+        self.progress = progress
+        self.usage = Usage()
+        self._room = Room(judge) if judge is not None else None
+
+    def run(self, tasks: Iterable[tuple[Generator[Sequence[Ask], list[Any], Any], str]]) -> list[Any]:
+        """Run (generator, language) tasks to their end; return what each returned, in order.
+
+        The language ("en" or "ko") is that of the prompts. A task whose ask failed ends as
+        `Unscored` with the failure's reason, one that raised as `Unscored("metric_error:<class>")`:
+        neither disturbs the others.
+        """
+        results: list[Any] = []
+        ready: list[_Task] = []
+        for position, (generator, language) in enumerate(tasks):
+            results.append(None)
+            ready.append(
+                _Task(generator, language, partial(results.__setitem__, position), sees_failures=False)
+            )
+        ready.reverse()
+
+        memo: dict[tuple[Ask, str], _Slot] = {}
+        pending: list[_Slot] = []
+        n_rounds = 0
+        while ready or pending:
+            while ready:
+                self._advance(ready.pop(), memo, pending, ready)
+            n_rounds += self._round(pending, ready)
+            pending.clear()
+        self.usage.rounds = max(self.usage.rounds, n_rounds)
+        if self._room is not None:
+            self._room.forget()
+        return results
+
+    # A task runs ------------------------------------------------------------------------------
+
+    def _advance(
+        self,
+        task: _Task,
+        memo: dict[tuple[Ask, str], _Slot],
+        pending: list[_Slot],
+        ready: list[_Task],
+    ) -> None:
+        """Resume `task` with its answers and register what it asks next."""
+        try:
+            if task.slots is None:
+                asks = next(task.generator)
+            else:
+                answers = [slot.answer for slot in task.slots]
+                failed = None if task.sees_failures else first_failure(answers)
+                if failed is not None:
+                    task.generator.close()
+                    task.done(Unscored(failed.reason))
+                    return
+                asks = task.generator.send(answers)
+        except StopIteration as stop:
+            task.done(stop.value)
+            return
+        except Exception as error:  # noqa: BLE001 - one row's bug must not lose the other rows
+            task.done(Unscored(f"metric_error:{type(error).__name__}"))
+            return
+
+        self.usage.asks += len(asks)
+        task.slots = []
+        task.n_open = 0
+        for ask in asks:
+            if type(ask) is Support:  # the judge is the verifier
+                ask = Choose("support", (ask.premise, ask.claim), windowed="premise")
+            key = (ask, "" if type(ask) is Similar else task.language)
+            slot = memo.get(key)
+            if slot is None:
+                slot = memo[key] = _Slot(*key)
+                self._open(slot, pending, ready)
+            task.slots.append(slot)
+            if not slot.known:
+                task.n_open += 1
+                slot.waiters.append(task)
+        if not task.n_open:
+            ready.append(task)
+
+    def _open(self, slot: _Slot, pending: list[_Slot], ready: list[_Task]) -> None:
+        """Answer an ask at once, expand it into a task of its own, or leave it to the next round."""
+        ask, room = slot.ask, self._room
+        if isinstance(ask, Gathered):
+            done = partial(_fill, slot, ready=ready)
+            ready.append(_Task(ask.generator, slot.language, done, sees_failures=False))
+        elif isinstance(ask, Similar):
+            if self.embedder is None:
+                _fill(slot, Failed("needs_embedder"), ready)
+            else:
+                pending.append(slot)
+        elif isinstance(ask, Claims) and (self.claims == "sentences" or room is None):
+            _fill(slot, claims_from_sentences(ask), ready)
+        elif room is None:
+            _fill(slot, Failed("needs_judge"), ready)
+        elif isinstance(ask, Choose) and ask.windowed is not None and _is_blank(ask, slot.language):
+            # A blank premise or chunk shows nothing: that needs no judge.
+            _fill(slot, Probability(0.0), ready)
+        elif isinstance(ask, Generate) or (isinstance(ask, Choose) and _fits(ask, slot.language, room)):
+            pending.append(slot)
+        else:
+            expansion = _EXPANSIONS[type(ask)](ask, slot.language, room)
+            ready.append(
+                _Task(expansion, slot.language, partial(_fill, slot, ready=ready), sees_failures=True)
+            )
+
+    # A round ----------------------------------------------------------------------------------
+
+    def _round(self, pending: list[_Slot], ready: list[_Task]) -> bool:
+        """Answer everything pending; return whether the judge was asked."""
+        keys = [self._key(slot) for slot in pending]
+        known = self.store.get(keys)
+        similar: list[tuple[_Slot, bytes]] = []
+        asked: list[tuple[_Slot, bytes]] = []
+        for slot, key in zip(pending, keys, strict=True):
+            record = known.get(key)
+            if record is not None:
+                self.usage.from_store += 1
+                _fill(slot, _decode(slot.ask, record), ready)
+            else:
+                (similar if isinstance(slot.ask, Similar) else asked).append((slot, key))
+        if self.progress is not None:
+            self.progress.round(len(similar) + len(asked))
+        self._ask_judge(asked, ready)
+        self._ask_embedder(similar, ready)
+        self.store.flush()
+        return bool(asked)
+
+    def _key(self, slot: _Slot) -> bytes:
+        """Hash everything that could change the answer."""
+        ask = slot.ask
+        if isinstance(ask, Similar):
+            assert self.embedder is not None
+            return key_of("similar", self.embedder.fingerprint, ask.a, ask.b)
+        assert self.judge is not None
+        assert isinstance(ask, Choose | Generate)
+        prompt = load(ask.prompt, slot.language)
+        about = (self.judge.fingerprint, prompt.id, str(prompt.version), prompt.digest, *ask.values)
+        if isinstance(ask, Choose):
+            return key_of("choose", *about)
+        seed = ask.sample + self.seed if ask.temperature else 0
+        return key_of("generate", ask.schema, f"{ask.max_tokens} {ask.temperature} {seed}", *about)
+
+    def _ask_judge(self, asked: list[tuple[_Slot, bytes]], ready: list[_Task]) -> None:
+        if not asked or self.judge is None:
+            return
+        # Neighbours share a prefix: the same prompt, then its fields in the template's order.
+        asked.sort(key=lambda item: (item[0].ask.prompt, item[0].language, item[0].ask.values))  # type: ignore[union-attr]
+        calls = [_call(slot, self.seed) for slot, _ in asked]
+        started = time.perf_counter()
+        for position, answer in self.judge.answer(calls):
+            slot, key = asked[position]
+            record = _encode(answer)
+            if record is None:
+                _fill(slot, answer, ready)
+            else:
+                self.store.put(key, record)
+                _fill(slot, _decode(slot.ask, record), ready)
+            self._count(calls[position], slot, answer)
+        self.usage.judge_s += time.perf_counter() - started
+
+    def _count(self, call: Call, slot: _Slot, answer: Answer) -> None:
+        usage, name = self.usage, slot.ask.prompt  # type: ignore[union-attr]
+        usage.calls += 1
+        usage.generated += isinstance(call, GenerateCall)
+        usage.failed += isinstance(slot.answer, Failed)
+        usage.calls_by_prompt[name] = usage.calls_by_prompt.get(name, 0) + 1
+        n_tokens = 0
+        if not isinstance(answer, Failed):
+            usage.prompt_tokens += answer.tokens.prompt
+            usage.cached_tokens += answer.tokens.cached
+            usage.output_tokens += answer.tokens.output
+            n_tokens = answer.tokens.prompt + answer.tokens.output
+        if self.progress is not None:
+            self.progress.answered(1, n_tokens)
+
+    def _ask_embedder(self, asked: list[tuple[_Slot, bytes]], ready: list[_Task]) -> None:
+        """Embed each distinct text once and take all cosines of the round in one operation."""
+        if not asked or self.embedder is None:
+            return
+        from offline_judge.numeric import cosine
+
+        started = time.perf_counter()
+        pairs = [(slot.ask.a, slot.ask.b) for slot, _ in asked]  # type: ignore[union-attr]
+        texts = list(dict.fromkeys(text for pair in pairs for text in pair))
+        place = {text: index for index, text in enumerate(texts)}
+        vectors = self.embedder.embed(texts)
+        left, right = ([place[pair[side]] for pair in pairs] for side in (0, 1))
+        for (slot, key), value in zip(asked, cosine(vectors[left], vectors[right]).tolist(), strict=True):
+            record = {"cosine": None if math.isnan(value) else value}
+            self.store.put(key, record)
+            _fill(slot, _decode(slot.ask, record), ready)
+        self.usage.embedded += len(texts)
+        self.usage.embedder_s += time.perf_counter() - started
+        if self.progress is not None:
+            self.progress.answered(len(asked), 0)
+
+
+_EXPANSIONS: dict[type, Callable[[Any, str, Room], Generator[Sequence[Ask], list[Any], Any]]] = {
+    Choose: expand_choose,
+    Claims: expand_claims,
+    Questions: expand_questions,
+    Reasons: expand_reasons,
+}
+
+
+def _fits(ask: Choose, language: str, room: Room) -> bool:
+    return ask.windowed is None or room.fits(load(ask.prompt, language), ask.values, max_tokens=1)
+
+
+def _is_blank(ask: Choose, language: str) -> bool:
+    return not ask.values[load(ask.prompt, language).fields.index(ask.windowed or "")].strip()
+
+
+def _fill(slot: _Slot, answer: Any, ready: list[_Task]) -> None:
+    """Give a question its answer and wake the tasks that waited for nothing else."""
+    slot.answer = answer
+    slot.known = True
+    for task in slot.waiters:
+        task.n_open -= 1
+        if not task.n_open:
+            ready.append(task)
+    slot.waiters.clear()
+
+
+def _call(slot: _Slot, seed: int) -> Call:
+    ask = slot.ask
+    assert isinstance(ask, Choose | Generate)
+    prompt = load(ask.prompt, slot.language)
+    messages = prompt.messages(dict(zip(prompt.fields, ask.values, strict=True)))
+    if isinstance(ask, Choose):
+        return ChooseCall(messages, prompt.options)
+    return GenerateCall(messages, ask.schema, ask.max_tokens, ask.temperature, seed + ask.sample)
+
+
+def _encode(answer: Answer) -> dict[str, Any] | None:
+    """Return what the store keeps of an answer; a failure is not kept, since a second try may succeed."""
+    if isinstance(answer, Chosen):
+        return {"p": answer.probabilities}
+    if isinstance(answer, Generated):
+        return {"text": answer.text, "finish": answer.finish}
+    return None
+
+
+def _decode(ask: Ask, record: dict[str, Any]) -> Any:
+    """Return the answer that a stored record gives to `ask`: the only way an answer reaches a task."""
+    if isinstance(ask, Similar):
+        return Failed("zero_vector") if record["cosine"] is None else record["cosine"]
+    if isinstance(ask, Choose):
+        return Probability(record["p"][0])
+    assert isinstance(ask, Generate)
+    if record["finish"] == "length":
+        return Failed(CUT)
+    # A reasoning model may think first; what counts stands after its thoughts.
+    text = record["text"].rpartition("</think>")[2]
+    try:
+        answer = json.loads(text)
+    except ValueError:
+        return Failed("judge_not_json")
+    return answer if _validator(ask.schema).is_valid(answer) else Failed("judge_schema")
+
+
+@lru_cache(maxsize=4096)
+def _validator(schema: str) -> jsonschema.Draft202012Validator:
+    return jsonschema.Draft202012Validator(json.loads(schema))

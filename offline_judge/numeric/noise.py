@@ -1,0 +1,77 @@
+"""Noise sensitivity: wrong claims of the response that come from the retrieved chunks."""
+
+from __future__ import annotations
+
+from typing import Literal, TypeAlias, get_args
+
+import torch
+from torch import Tensor
+
+from offline_judge.numeric.blocks import in_blocks
+from offline_judge.numeric.logic import any_of
+from offline_judge.numeric.padding import Padded
+from offline_judge.numeric.rates import masked_mean
+
+Mode: TypeAlias = Literal["relevant", "irrelevant"]
+
+
+def noise_sensitivity(
+    reference_in_chunk: Padded, response_in_chunk: Padded, correct: Padded, *, mode: Mode = "relevant"
+) -> Tensor:
+    """Share of the response's claims that are wrong and come from relevant, or from irrelevant, chunks.
+
+        relevant_k   = any_g R[g,k]
+        from_rel_c   = any_k (relevant_k  & A[c,k])
+        from_irrel_c = any_k (~relevant_k & A[c,k])
+        relevant     = mean_c (from_rel_c & ~correct_c)
+        irrelevant   = mean_c (from_irrel_c & ~from_rel_c & ~correct_c)
+
+    A claim that relevant and irrelevant chunks both support counts as relevant noise only.
+
+    Args:
+        reference_in_chunk: (B, G, K) verdict R[g,k]: chunk k supports reference claim g.
+        response_in_chunk: (B, C, K) verdict A[c,k]: chunk k supports response claim c.
+        correct: (B, C) verdict: the reference supports response claim c. Its mask says which
+            claims there are.
+        mode: which of the two.
+
+    Returns:
+        (B,) float64 in [0, 1]; 0 where there is no chunk; NaN where there is no response claim.
+
+    Raises:
+        ValueError: the shapes do not belong together, or `mode` is unknown.
+    """
+    if mode not in get_args(Mode):
+        raise ValueError(f"mode is one of {get_args(Mode)}, not {mode!r}")
+    _check_shapes(reference_in_chunk, response_in_chunk, correct)
+
+    def score(
+        reference: Tensor,
+        in_reference: Tensor,
+        response: Tensor,
+        in_response: Tensor,
+        right: Tensor,
+        claims: Tensor,
+    ) -> Tensor:
+        relevant = any_of(reference, in_reference, dim=1)
+        # A batch in which one side has no claim at all does not know how many chunks there are.
+        relevant = torch.nn.functional.pad(relevant, (0, response.shape[2] - relevant.shape[1]))[:, None]
+        from_relevant = any_of(relevant * response, in_response, dim=2)
+        if mode == "relevant":
+            source = from_relevant
+        else:
+            source = any_of((1 - relevant) * response, in_response, dim=2) * (1 - from_relevant)
+        return masked_mean(source * (1 - right.double()), claims)
+
+    return in_blocks(score, *reference_in_chunk, *response_in_chunk, *correct)
+
+
+def _check_shapes(reference_in_chunk: Padded, response_in_chunk: Padded, correct: Padded) -> None:
+    n_rows, n_reference_claims, n_chunks = reference_in_chunk.values.shape
+    shape = response_in_chunk.values.shape
+    no_claims = 0 in (n_reference_claims, shape[1])
+    if shape[:2] != correct.values.shape or shape[0] != n_rows or not (no_claims or shape[2] == n_chunks):
+        raise ValueError(
+            "reference_in_chunk (B, G, K), response_in_chunk (B, C, K) and correct (B, C) do not agree: "
+            f"{tuple(reference_in_chunk.values.shape)}, {tuple(shape)}, {tuple(correct.values.shape)}"
+        )

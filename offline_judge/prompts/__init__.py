@@ -1,0 +1,106 @@
+"""Prompts: versioned TOML files, one per question and language, and the code that fills them.
+
+A file holds `version`, `system`, `user` (a template with {field} marks), for a choice its
+`options`, `[[examples]]` (the template's fields and the `answer` that they should get) and
+`[texts]`, short texts that a setting chooses between.
+What all asks of one prompt share stands first (system, examples), then the fields in the
+template's order, longest-lived first, so that a prefix cache pays for a premise only once.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from functools import cache
+from pathlib import Path
+from typing import Literal, TypeAlias
+
+if sys.version_info >= (3, 11):
+    import tomllib
+else:  # pragma: no cover
+    import tomli as tomllib
+
+Message: TypeAlias = tuple[Literal["system", "user", "assistant"], str]
+
+LANGUAGES = ("en", "ko")
+_FOLDER = Path(__file__).parent
+_FIELD = re.compile(r"\{(\w+)\}")
+_TAG = re.compile(r"</?(\w+)>")
+
+
+@dataclass(frozen=True, slots=True)
+class Prompt:
+    """One prompt in one language.
+
+    `digest` is the hash of everything in the file: it goes into the key of every stored answer,
+    so an edited prompt never meets an old answer even where its version was forgotten.
+    """
+
+    id: str
+    language: str
+    version: int
+    digest: str
+    fields: tuple[str, ...]
+    options: tuple[str, ...]
+    head: tuple[Message, ...]
+    template: str
+    tags: frozenset[str]
+    texts: tuple[tuple[str, str], ...]
+
+    def text(self, name: str) -> str:
+        """Return the short text `name` of the file's [texts] table."""
+        return dict(self.texts)[name]
+
+    def messages(self, values: Mapping[str, str]) -> tuple[Message, ...]:
+        """Fill the template: system and examples first, then the user's message."""
+        return (*self.head, ("user", self.fill(values)))
+
+    def fill(self, values: Mapping[str, str]) -> str:
+        """Put each value in its field; a value can neither close its field nor open another one."""
+        return _FIELD.sub(lambda match: self._fence(values[match.group(1)]), self.template)
+
+    def _fence(self, text: str) -> str:
+        # Only our own tags matter: other markup in a chunk is content and stays as it is.
+        if "<" not in text:
+            return text
+        return _TAG.sub(lambda m: f"‹{m[0][1:-1]}›" if m[1].lower() in self.tags else m[0], text)
+
+
+@cache
+def load(prompt_id: str, language: str) -> Prompt:
+    """Load `prompts/<language>/<prompt_id>.toml`; a language without a file gets the English one."""
+    path = _FOLDER / language / f"{prompt_id}.toml"
+    if not path.is_file():
+        language, path = "en", _FOLDER / "en" / f"{prompt_id}.toml"
+    raw = path.read_bytes()
+    content = tomllib.loads(raw.decode("utf-8"))
+    template = content["user"].strip()
+    prompt = Prompt(
+        id=prompt_id,
+        language=language,
+        version=content["version"],
+        digest=hashlib.sha256(raw).hexdigest()[:16],
+        fields=tuple(dict.fromkeys(_FIELD.findall(template))),
+        options=tuple(content.get("options", ())),
+        head=(),
+        template=template,
+        tags=frozenset(tag.lower() for tag in _TAG.findall(template)),
+        texts=tuple(content.get("texts", {}).items()),
+    )
+    head: list[Message] = [("system", content["system"].strip())]
+    for example in content.get("examples", ()):
+        head.append(("user", prompt.fill(example)))
+        head.append(("assistant", example["answer"].strip()))
+    return replace(prompt, head=tuple(head))
+
+
+def catalogue() -> dict[str, dict[str, str]]:
+    """Every prompt with its version and digest by language, for the run record."""
+    found: dict[str, dict[str, str]] = {}
+    for path in sorted(_FOLDER.glob("*/*.toml")):
+        prompt = load(path.stem, path.parent.name)
+        found.setdefault(prompt.id, {})[prompt.language] = f"v{prompt.version} {prompt.digest}"
+    return found

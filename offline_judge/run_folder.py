@@ -1,0 +1,233 @@
+"""The run folder: what one evaluation leaves on disk, written window by window and read back lazily.
+
+    run.json         configuration, versions, models, tokens and seconds, and the summary
+    scores.jsonl     one line per row: scores, soft scores, reason codes, flags
+    scores.parquet   the same as a table: one column per metric and one for each of the above
+    evidence.jsonl   one line per row and metric: what the score was computed from
+
+A run is written as `<name>.partial` and takes its name when it is whole. Folders are 0700 and files
+0600: evidence quotes the rows.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, TextIO
+
+from offline_judge.engine.asks import Check, Evidence, Probability, Reason, Unscored
+from offline_judge.errors import UserError
+
+FORMAT = 1
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What one metric made of one row: a score, or the reason why there is none."""
+
+    row_id: str
+    metric: str
+    evidence: Evidence | None = None
+    score: float | None = None
+    soft: float | None = None
+    unscored: str | None = None
+    reasons: Mapping[tuple[str, str], Reason] = field(default_factory=dict)
+
+
+class RunWriter:
+    """Writes one run; `close` makes it whole, `abandon` leaves it marked as partial."""
+
+    def __init__(self, folder: Path, labels: Sequence[str]) -> None:
+        self.folder = folder
+        self._partial = folder.with_name(folder.name + ".partial")
+        if self._partial.exists():
+            shutil.rmtree(self._partial)
+        self._partial.mkdir(parents=True, mode=0o700)
+        self._labels = list(labels)
+        self._evidence = _create(self._partial / "evidence.jsonl")
+        self._scores = _create(self._partial / "scores.jsonl")
+        self._table: Any = None
+
+    def write(self, rows: Sequence[Sequence[Outcome]]) -> None:
+        """Append the outcomes of some rows, one sequence per row with one outcome per metric."""
+        lines = [_score_line(outcomes) for outcomes in rows]
+        for outcomes, line in zip(rows, lines, strict=True):
+            self._scores.write(_json(line))
+            for outcome in outcomes:
+                self._evidence.write(_json(_evidence_line(outcome)))
+        self._scores.flush()
+        self._evidence.flush()
+        self._write_table(lines)
+
+    def close(self, record: Mapping[str, Any]) -> None:
+        """Write the run record and give the folder its name; a run that had it is replaced."""
+        self._close_files()
+        with _create(self._partial / "run.json") as file:
+            file.write(json.dumps({"format": FORMAT, **record}, ensure_ascii=False, indent=2) + "\n")
+        old = self.folder.with_name(self.folder.name + ".old")
+        if self.folder.exists():
+            shutil.rmtree(old, ignore_errors=True)
+            self.folder.rename(old)
+        self._partial.rename(self.folder)
+        shutil.rmtree(old, ignore_errors=True)
+
+    def abandon(self) -> None:
+        """Close the files of a run that did not get to its end."""
+        self._close_files()
+
+    def _close_files(self) -> None:
+        self._evidence.close()
+        self._scores.close()
+        if self._table is not None:
+            self._table.close()
+            self._table = None
+
+    def _write_table(self, lines: Sequence[Mapping[str, Any]]) -> None:
+        import pyarrow as pa
+        import pyarrow.parquet as pq
+
+        columns: dict[str, Any] = {"id": pa.array([line["id"] for line in lines], pa.string())}
+        for label in self._labels:
+            for suffix, part, kind in _TABLE_COLUMNS:
+                values = [line[part].get(label) for line in lines]
+                columns[label + suffix] = pa.array(values, pa.float64() if kind is float else pa.string())
+        table = pa.table(columns)
+        if self._table is None:
+            path = self._partial / "scores.parquet"
+            _create(path).close()
+            self._table = pq.ParquetWriter(path, table.schema)
+        self._table.write_table(table)
+
+
+#: Suffix of a table column, the part of a scores line that it shows, its type.
+_TABLE_COLUMNS = (
+    ("", "scores", float),
+    (".soft", "soft", float),
+    (".unscored", "unscored", str),
+    (".flags", "flags", str),
+)
+
+
+class RunFolder:
+    """A finished run, read from disk as it is asked for.
+
+    Raises:
+        UserError: where the folder is no run, or one that did not get to its end.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        path = folder / "run.json"
+        if not path.is_file():
+            partial = folder.with_name(folder.name + ".partial")
+            hint = "that run did not get to its end: give the same command again" if partial.is_dir() else ""
+            raise UserError(
+                f"{folder} is not a run folder",
+                {"looked for": str(path), **({"found": f"{partial} ({hint})"} if hint else {})},
+            )
+        self.record: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+
+    def scores(self) -> Iterator[dict[str, Any]]:
+        """Lines of scores.jsonl in the order of the input."""
+        return _lines(self.folder / "scores.jsonl")
+
+    def evidence(self, row_id: str | None = None) -> Iterator[dict[str, Any]]:
+        """Lines of evidence.jsonl: of every row, or of one."""
+        lines = _lines(self.folder / "evidence.jsonl")
+        return lines if row_id is None else (line for line in lines if line["id"] == row_id)
+
+    def table(self) -> Any:
+        """scores.parquet as a pyarrow Table."""
+        import pyarrow.parquet as pq
+
+        return pq.read_table(self.folder / "scores.parquet")
+
+
+def evidence_of(line: Mapping[str, Any]) -> Evidence | Unscored:
+    """Rebuild what was found of a row from its line of evidence.jsonl."""
+    if line["values"] is None:
+        return Unscored(line["unscored"])
+    checks = tuple(Check(check["source"], check["claim"], check["p"]) for check in line["checks"])
+    return Evidence(line["values"], line["texts"], tuple(line["flags"]), checks)
+
+
+def _score_line(outcomes: Sequence[Outcome]) -> dict[str, Any]:
+    return {
+        "id": outcomes[0].row_id,
+        "scores": {outcome.metric: outcome.score for outcome in outcomes},
+        "soft": {outcome.metric: outcome.soft for outcome in outcomes if outcome.soft is not None},
+        "unscored": {outcome.metric: outcome.unscored for outcome in outcomes if outcome.unscored},
+        "flags": {
+            outcome.metric: " ".join(outcome.evidence.flags)
+            for outcome in outcomes
+            if outcome.evidence and outcome.evidence.flags
+        },
+    }
+
+
+def _evidence_line(outcome: Outcome) -> dict[str, Any]:
+    evidence = outcome.evidence
+    line: dict[str, Any] = {
+        "id": outcome.row_id,
+        "metric": outcome.metric,
+        "score": outcome.score,
+        "soft": outcome.soft,
+        "unscored": outcome.unscored,
+        "values": None,
+        "texts": {},
+        "flags": (),
+        "windows": {},
+        "checks": [],
+    }
+    if evidence is not None:
+        line.update(
+            values=evidence.values,
+            texts=evidence.texts,
+            flags=evidence.flags,
+            windows={name: found for name, value in evidence.values.items() if (found := _windows(value))},
+            checks=[
+                _check_line(check, outcome.reasons.get((check.source, check.claim)))
+                for check in evidence.checks
+            ],
+        )
+    return line
+
+
+def _check_line(check: Check, reason: Reason | None) -> dict[str, Any]:
+    line: dict[str, Any] = {"source": check.source, "claim": check.claim, "p": check.p}
+    if reason is not None:
+        line |= {"reason": reason.text, "reason_verdict": reason.verdict}
+    return line
+
+
+def _windows(value: Any) -> dict[str, tuple[int, int]]:
+    """Where in a long text each probability was read, by its place in the (flattened) list."""
+    return {
+        str(place): one.window
+        for place, one in enumerate(_flat(value))
+        if isinstance(one, Probability) and one.window is not None
+    }
+
+
+def _flat(value: Any) -> Iterable[Any]:
+    if not isinstance(value, list | tuple):
+        return (value,)
+    return (inner for item in value for inner in _flat(item))
+
+
+def _create(path: Path) -> TextIO:
+    return open(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "w", encoding="utf-8")  # noqa: PTH123
+
+
+def _json(line: Mapping[str, Any]) -> str:
+    return json.dumps(line, ensure_ascii=False, separators=(",", ":"), allow_nan=False) + "\n"
+
+
+def _lines(path: Path) -> Iterator[dict[str, Any]]:
+    with path.open(encoding="utf-8") as file:
+        for line in file:
+            yield json.loads(line)

@@ -1,0 +1,98 @@
+"""What a person reads in a terminal: coverage, summary, one row's evidence, the list of metrics."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from rich.console import Console
+from rich.table import Table
+
+from offline_judge.schema import Coverage
+from offline_judge.summary import summary_rows
+
+_TEXT_WIDTH = 110
+
+
+def coverage_text(coverage: Coverage) -> str:
+    """Say which metric can score how many rows, and which rows and columns stop it."""
+    return _table(("metric", "can score", "missing"), coverage.table())
+
+
+def summary_text(record: Mapping[str, Any]) -> str:
+    """Lay out the summary of a run record with what it stands on and what it cost."""
+    lines = [
+        _table(("metric", "mean", "soft", "scored", "unscored because"), summary_rows(record["summary"]))
+    ]
+    usage = record.get("usage")
+    if usage:
+        models = ", ".join(f"{role} {model['name']}" for role, model in record["models"].items())
+        lines += [
+            f"{record['dataset']['rows']} rows in {record['seconds']:.1f} s; {models or 'no model'}",
+            f"{usage['asks']:,} asks: {usage['calls']:,} sent to the judge "
+            f"({usage['generated']:,} generated), {usage['from_store']:,} from the store",
+            f"tokens: {usage['prompt_tokens']:,} prompt ({usage['cached_tokens']:,} cached), "
+            f"{usage['output_tokens']:,} output",
+        ]
+    return "\n".join(lines)
+
+
+def metrics_text(metrics: Mapping[str, type[Any]]) -> str:
+    """List the registered metrics with what they need."""
+    rows = [
+        (
+            cls.name + "".join(f"\n= {alias}" for alias in cls.aliases),
+            ", ".join(cls.needs),
+            f"{cls.range}, {cls.better} is better",
+            f"v{cls.version}",
+            cls.source,
+        )
+        for cls in metrics.values()
+    ]
+    return _table(("metric", "needs", "range", "version", "source"), rows)
+
+
+def evidence_text(row_id: str, evidence: Mapping[str, Mapping[str, Any]]) -> str:
+    """Lay out one row: each metric's score and the claims, chunks or sentences that it comes from."""
+    parts = [f"row {row_id}"]
+    for label, line in evidence.items():
+        score = f"unscored: {line['unscored']}" if line["score"] is None else f"{line['score']:.3f}"
+        soft = "" if line["soft"] is None else f" (soft {line['soft']:.3f})"
+        flags = f" [{' '.join(line['flags'])}]" if line["flags"] else ""
+        parts.append(f"\n{label}  {score}{soft}{flags}")
+        parts.extend(_evidence_lines(line))
+    return "\n".join(parts)
+
+
+def _evidence_lines(line: Mapping[str, Any]) -> Iterable[str]:
+    if line["checks"]:
+        for check in line["checks"]:
+            yield f"  {check['p']:.2f}  {check['claim']}   <- {check['source']}"
+            if "reason" in check:
+                yield f"        {check['reason']}"
+        return
+    # Without checks, texts and numbers of one length belong together (chunks, sentences, questions).
+    for texts in line["texts"].values():
+        vectors = [
+            values
+            for values in (line["values"] or {}).values()
+            if isinstance(values, list)
+            and len(values) == len(texts)
+            and not any(isinstance(v, list) for v in values)
+        ]
+        for index, text in enumerate(texts):
+            numbers = "  ".join(f"{vector[index]:.2f}" for vector in vectors)
+            yield f"  {numbers}  {' '.join(text.split())}"
+
+
+def _table(heads: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+    table = Table(box=None, pad_edge=False)
+    for index, head in enumerate(heads):
+        table.add_column(head, overflow="fold", no_wrap=index == 0)
+    for row in rows:
+        table.add_row(*(str(cell) for cell in row))
+    # Written to a string, so that the same table goes to a terminal, a file and a notebook.
+    console = Console(file=io.StringIO(), width=_TEXT_WIDTH, color_system=None, markup=False, highlight=False)
+    console.print(table)
+    return "\n".join(text.rstrip() for text in console.file.getvalue().splitlines())  # type: ignore[attr-defined]

@@ -1,0 +1,16 @@
+"""What the rest of the package needs to know about a text: its language, its sentences, windows over it."""
+
+from offline_judge.text.language import PROMPT_LANGUAGES, language_of, prompt_language, same_script
+from offline_judge.text.sentences import Sentence, split_sentences
+from offline_judge.text.windows import Window, windows
+
+__all__ = [
+    "PROMPT_LANGUAGES",
+    "Sentence",
+    "Window",
+    "language_of",
+    "prompt_language",
+    "same_script",
+    "split_sentences",
+    "windows",
+]

@@ -1,0 +1,432 @@
+"""Rows in, run folder out: order, reasons for what is unscored, going on, and the edges of the contract."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import stat
+
+import pytest
+from stub_models import StubEmbedder, StubJudge, fields_of
+
+import offline_judge
+from offline_judge import UserError
+from offline_judge.backends.protocol import Failed, Generated, TokenCount
+
+ALL = [
+    "context_precision",
+    "context_precision_without_reference",
+    "precision_at_k",
+    "context_recall",
+    "faithfulness",
+    "response_relevancy",
+    "factual_correctness",
+    "noise_sensitivity",
+    "noise_sensitivity[mode=irrelevant]",
+    "context_relevance",
+    "answer_correctness",
+    "semantic_similarity",
+]
+
+
+def row(**changes):
+    return {
+        "id": "r1",
+        "user_input": "Where is the depot?",
+        "response": "The depot is in Lund. It opens at nine.",
+        "retrieved_contexts": ["The depot is in Lund.", "Buses are red."],
+        "reference": "The depot is in Lund.",
+    } | changes
+
+
+@pytest.fixture
+def run(tmp_path):
+    def run(rows, metrics=ALL, judge=None, **settings):
+        settings = {"out": tmp_path, "name": "run", "embedder": StubEmbedder()} | settings
+        return offline_judge.evaluate(rows, metrics, judge=judge or StubJudge(), **settings)
+
+    return run
+
+
+def unscored(result, metric, row_id="r1"):
+    return result.evidence(row_id)[metric]["unscored"]
+
+
+def test_a_row_is_scored_by_every_metric(run):
+    result = run([row()])
+    assert result["faithfulness"] == [0.5]
+    assert result["context_recall"] == [1.0]
+    assert result["context_precision"] == [0.0]  # the stub finds no reference inside a chunk's question
+    assert result["factual_correctness"] == [pytest.approx(2 / 3)]  # P 1/2, R 1/1
+    assert all(one["n_scored"] == one["n"] == 1 for one in result.summary.values())
+
+
+# Edges ----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("contexts", [[], [""], [" ", "\n"]])
+def test_no_contexts_is_a_result(run, contexts):
+    result = run([row(retrieved_contexts=contexts)])
+    for metric in (
+        "context_precision",
+        "precision_at_k",
+        "context_recall",
+        "faithfulness",
+        "context_relevance",
+    ):
+        assert result[metric] == [0.0], metric
+        assert result.evidence("r1")[metric]["flags"] == ["no_contexts"]
+
+
+def test_blank_chunks_keep_their_rank(run):
+    always = StubJudge(choose=lambda call: 0.9)
+    result = run([row(retrieved_contexts=["", "The depot is in Lund."])], ["context_precision"], always)
+    assert result["context_precision"] == [0.5]
+    assert len(always.chosen) == 1
+
+
+@pytest.mark.parametrize("response", ["", " ", "..."])
+def test_blank_response(run, response):
+    result = run([row(response=response)])
+    for metric in ("faithfulness", "noise_sensitivity"):
+        assert unscored(result, metric) == "no_claims"
+    assert result["factual_correctness"] == [0.0]
+    if not response.strip():
+        assert result["response_relevancy"] == [0.0]
+        assert result.evidence("r1")["response_relevancy"]["flags"] == ["noncommittal"]
+        assert result["answer_correctness"] == [0.0]
+        assert result["semantic_similarity"] == [0.0]
+
+
+def test_a_response_that_states_nothing_is_like_a_blank_one(run):
+    no_claims = StubJudge(
+        generate=lambda call: '{"1": []}' if "sentences" in fields_of(call) else StubJudge.write(call)
+    )
+    result = run([row(response="I don't know.")], ["faithfulness"], no_claims)
+    assert unscored(result, "faithfulness") == "no_claims"
+
+
+def test_blank_reference(run):
+    result = run([row(reference=" ")])
+    for metric in ("context_precision", "context_recall", "factual_correctness", "noise_sensitivity"):
+        assert unscored(result, metric) == "no_reference_claims"
+
+
+def test_a_zero_vector_is_unscored(run):
+    assert (
+        unscored(run([row(reference="1967")], ["semantic_similarity"]), "semantic_similarity")
+        == "zero_vector"
+    )
+
+
+def test_duplicate_rows_and_chunks_are_asked_once_and_counted_as_they_stand(run):
+    judge = StubJudge(choose=lambda call: 0.9)
+    twice = row(retrieved_contexts=["Same chunk here.", "Same chunk here."])
+    result = run([twice, twice | {"id": "r2"}], ["context_precision", "faithfulness"], judge)
+    assert result["context_precision"] == [1.0, 1.0]
+    assert len(set(judge.calls)) == len(judge.calls)
+    assert len(result.evidence("r1")["context_precision"]["values"]["p_useful"]) == 2
+
+
+def test_missing_columns_leave_that_row_unscored(run):
+    rows = [row(), {k: v for k, v in row(id="r2").items() if k != "reference"}, row(id="r3", reference=None)]
+    result = run(rows, ["context_recall", "faithfulness"])
+    assert result["context_recall"] == [1.0, None, None]
+    assert unscored(result, "context_recall", "r2") == "missing_reference"
+    assert result["faithfulness"] == [0.5, 0.5, 0.5]
+    assert result.summary["context_recall"]["unscored"] == {"missing_reference": 2}
+
+
+def test_a_metric_that_no_row_can_be_scored_for_stops_before_a_model_is_loaded(run):
+    rows = [{k: v for k, v in row().items() if k != "reference"}]
+    with pytest.raises(UserError, match="reference"):
+        offline_judge.evaluate(rows, ["context_recall"], judge="no-such-model")
+
+
+def test_default_metrics_are_those_that_the_data_allows(run):
+    rows = [{k: v for k, v in row().items() if k != "reference"}]
+    assert run(rows, None).metrics == ["faithfulness", "response_relevancy"]
+
+
+# Failures -------------------------------------------------------------------------------------
+
+TOKENS = TokenCount(1, 0, 1)
+
+
+def cut_above(n_items):
+    """A judge whose answers are cut where more than n items are asked for at once."""
+
+    def generate(call):
+        if len(json.loads(call.schema)["properties"]) > n_items:
+            return Generated('{"1": ["The dep', "length", TOKENS)
+        return StubJudge.write(call)
+
+    return StubJudge(generate=generate)
+
+
+def test_a_length_stop_is_split_and_asked_again(run):
+    response = " ".join(f"Item {n} costs {n} crowns." for n in range(1, 41))
+    result = run([row(response=response)], ["faithfulness"], cut_above(2), reasons="none")
+    assert len(result.evidence("r1")["faithfulness"]["texts"]["claims"]) == 40
+
+
+def test_a_sentence_that_can_not_be_split_further_is_its_own_claim(run):
+    result = run([row()], ["faithfulness"], cut_above(0), reasons="none")
+    assert result.evidence("r1")["faithfulness"]["texts"]["claims"] == [
+        "The depot is in Lund.",
+        "It opens at nine.",
+    ]
+
+
+def test_a_judge_that_fails_leaves_rows_unscored_with_the_reason(run):
+    judge = StubJudge(generate=lambda call: Failed("judge_error", "ValueError"))
+    result = run([row(), row(id="r2")], ["faithfulness", "context_precision"], judge)
+    assert unscored(result, "faithfulness") == "judge_error"
+    assert result["faithfulness"] == [None, None]
+    assert result["context_precision"] == [0.0, 0.0]
+
+
+@pytest.mark.parametrize(
+    ("text", "reason"),
+    [
+        ("Sure! verdict: yes", "judge_not_json"),
+        ('{"1": ["a"]}', "judge_schema"),  # two sentences, one key
+        ('{"1": ["a"], "2": ["b"], "3": ["c"]}', "judge_schema"),
+        ('{"1": "a", "2": ["b"]}', "judge_schema"),
+    ],
+)
+def test_text_that_is_not_what_was_asked_for_is_never_guessed_at(run, text, reason):
+    result = run([row()], ["faithfulness"], StubJudge(generate=lambda call: text))
+    assert unscored(result, "faithfulness") == reason
+
+
+def test_thoughts_before_the_answer_are_dropped(run):
+    thinking = StubJudge(generate=lambda call: "<think>{}</think>" + StubJudge.write(call))
+    assert run([row()], ["faithfulness"], thinking)["faithfulness"] == [0.5]
+
+
+def test_keys_count_not_their_order(run):
+    def backwards(call):
+        answer = json.loads(StubJudge.write(call))
+        return json.dumps(dict(reversed(answer.items())))
+
+    result = run([row()], ["faithfulness"], StubJudge(generate=backwards), reasons="none")
+    assert result.evidence("r1")["faithfulness"]["texts"]["claims"] == [
+        "The depot is in Lund.",
+        "It opens at nine.",
+    ]
+
+
+def test_a_question_in_another_language_is_drawn_again_and_never_compared(run):
+    judge = StubJudge(generate=lambda call: '{"noncommittal": 0, "question": "When are receipts attached?"}')
+    korean = row(user_input="교통비 영수증은 언제 첨부하나요?", response="10만원을 넘으면 첨부합니다.")
+    result = run([korean], ["response_relevancy"], judge)
+    assert unscored(result, "response_relevancy") == "judge_language"
+    assert len({call.seed for call in judge.generated}) == 6
+
+
+def test_a_claim_in_another_language_gives_way_to_its_sentence(run):
+    judge = StubJudge(generate=lambda call: '{"1": ["Receipts are attached above 100,000 won."]}')
+    korean = row(user_input="영수증은 언제 첨부하나요?", response="10만원을 넘으면 첨부합니다.")
+    result = run([korean], ["faithfulness"], judge, reasons="none")
+    assert result.evidence("r1")["faithfulness"]["texts"]["claims"] == ["10만원을 넘으면 첨부합니다."]
+
+
+def test_a_row_that_breaks_a_metric_does_not_take_the_others_along(run):
+    from dataclasses import dataclass
+
+    from offline_judge.metrics.registry import metric
+
+    @metric(source="test", version=1)
+    @dataclass(frozen=True)
+    class Brittle:
+        """Fails on row r2."""
+
+        needs = ("response",)
+
+        def gather(self, row):
+            if row.id == "r2":
+                raise RuntimeError(row.response)
+            yield []
+            return offline_judge.Evidence({"x": 1.0}, {})
+
+        def score(self, x):
+            return x.values
+
+    result = run([row(), row(id="r2"), row(id="r3")], [Brittle()])
+    assert result["brittle"] == [1.0, None, 1.0]
+    assert unscored(result, "brittle", "r2") == "metric_error:RuntimeError"
+
+
+# Long texts -----------------------------------------------------------------------------------
+
+
+def test_a_premise_longer_than_the_model_is_read_in_windows(run):
+    filler = " ".join(f"Nothing of note happened on day {n} of the year." for n in range(400))
+    judge = StubJudge(context_length=1500)
+    result = run(
+        [
+            row(
+                response="The key is under the mat.",
+                retrieved_contexts=[filler + " The key is under the mat."],
+            )
+        ],
+        ["faithfulness"],
+        judge,
+        reasons="none",
+    )
+    assert result["faithfulness"] == [1.0]
+    (window,) = result.evidence("r1")["faithfulness"]["windows"]["p_supported"].values()
+    assert (filler + " The key is under the mat.")[slice(*window)].endswith("The key is under the mat.")
+    assert len(judge.chosen) > 1
+
+
+# Going on -------------------------------------------------------------------------------------
+
+
+def test_the_same_run_again_asks_nothing_and_gives_the_same_bytes(run):
+    first = run([row()], name="a", seed=3)
+    silent = StubJudge()
+    second = run([row()], name="b", judge=silent, seed=3)
+    assert silent.calls == []
+    for file in ("scores.jsonl", "evidence.jsonl"):
+        assert (first.folder / file).read_bytes() == (second.folder / file).read_bytes()
+
+
+def test_a_killed_run_goes_on(run, tmp_path):
+    class Killed(StubJudge):
+        def answer(self, calls):
+            for count, one in enumerate(super().answer(calls)):
+                if self.batches[0] is not calls and len(self.batches) > 1 and count == 3:
+                    raise KeyboardInterrupt
+                yield one
+
+    killed = Killed()
+    with pytest.raises(KeyboardInterrupt):
+        run([row()], judge=killed)
+    assert not (tmp_path / "run").exists()
+    with pytest.raises(UserError, match="same command again"):
+        offline_judge.Result.load(tmp_path / "run")
+    known = killed.calls[:-1]  # the last was asked, its answer never came
+    again = StubJudge()
+    result = run([row()], judge=again)
+    assert not set(known) & set(again.calls)
+    assert result["faithfulness"] == [0.5]
+
+
+def test_another_judge_is_not_given_the_first_ones_answers(run):
+    run([row()])
+    other = StubJudge()
+    other.fingerprint = "another"
+    run([row()], judge=other)
+    assert other.calls
+
+
+def test_samples_differ_by_seed(run):
+    judge = StubJudge()
+    result = run([row()], ["response_relevancy"], judge)
+    assert sorted(call.seed for call in judge.generated) == [1, 2, 3]
+    assert all(call.temperature > 0 for call in judge.generated)
+    assert len(set(result.evidence("r1")["response_relevancy"]["texts"]["questions"])) == 3
+
+
+def test_repeated_questions_are_reported(run):
+    judge = StubJudge(generate=lambda call: '{"noncommittal": 0, "question": "Where is the depot?"}')
+    result = run([row()], ["response_relevancy"], judge)
+    assert result["response_relevancy"] == [pytest.approx(1.0)]
+    assert result.evidence("r1")["response_relevancy"]["flags"] == ["repeated_questions"]
+
+
+def test_it_works_twice_inside_a_running_event_loop(run):
+    async def handler():
+        return [run([row()], ["faithfulness"], name=name)["faithfulness"] for name in ("a", "b")]
+
+    assert asyncio.run(handler()) == [[0.5], [0.5]]
+
+
+# Reasons, rows, folder ------------------------------------------------------------------------
+
+
+def test_reasons_are_written_for_what_fails(run):
+    checks = run([row()], ["faithfulness"]).evidence("r1")["faithfulness"]["checks"]
+    assert [(check["claim"], check.get("reason")) for check in checks] == [
+        ("The depot is in Lund.", None),
+        ("It opens at nine.", "because 1"),
+    ]
+
+
+@pytest.mark.parametrize(("reasons", "n"), [("all", 2), ("none", 0)])
+def test_reasons_setting(run, reasons, n):
+    checks = run([row()], ["faithfulness"], reasons=reasons).evidence("r1")["faithfulness"]["checks"]
+    assert sum("reason" in check for check in checks) == n
+
+
+def test_rows_come_back_in_order_whatever_the_window(run):
+    rows = [row(id=f"r{n}", response=f"The depot is in Lund. Fact {n}.") for n in range(7)]
+    small = run(rows, ["faithfulness"], name="small", window_rows=2)
+    large = run(rows, ["faithfulness"], name="large")
+    assert list(small.to_pandas()["id"]) == [f"r{n}" for n in range(7)]
+    assert (small.folder / "scores.jsonl").read_bytes() == (large.folder / "scores.jsonl").read_bytes()
+
+
+def test_the_run_folder_is_private(run):
+    folder = run([row()]).folder
+    assert stat.S_IMODE(folder.stat().st_mode) == 0o700
+    assert {stat.S_IMODE(file.stat().st_mode) for file in folder.iterdir()} == {0o600}
+    assert stat.S_IMODE((folder.parent / "answers.sqlite").stat().st_mode) == 0o600
+
+
+def test_the_record_says_what_was_used(run):
+    record = run([row()]).record
+    assert record["metrics"]["faithfulness"] == {
+        "name": "faithfulness",
+        "version": 1,
+        "settings": {"threshold": 0.5},
+        "better": "higher",
+    }
+    assert record["models"]["judge"]["fingerprint"] == "stub-judge"
+    assert record["prompts"]["support"].keys() == {"en", "ko"}
+    assert record["usage"]["prompt_tokens"] == 10 * record["usage"]["calls"]
+    assert record["usage"]["output_tokens"] == record["usage"]["calls"]
+
+
+def test_to_pandas_has_a_column_for_what_is_there(run):
+    frame = run([row(), row(id="r2", response="")], ["faithfulness", "semantic_similarity"]).to_pandas()
+    assert list(frame.columns) == [
+        "id",
+        "faithfulness",
+        "faithfulness.soft",
+        "faithfulness.unscored",
+        "semantic_similarity",
+        "semantic_similarity.flags",
+    ]
+    assert frame.loc[1, "faithfulness.unscored"] == "no_claims"
+
+
+def test_the_same_metric_in_two_modes_has_two_columns(run):
+    result = run([row()], ["factual_correctness[mode=precision]", "factual_correctness[mode=recall]"])
+    assert result.metrics == ["factual_correctness[mode=precision]", "factual_correctness[mode=recall]"]
+    with pytest.raises(UserError, match="twice"):
+        run([row()], ["faithfulness", "faithfulness"])
+
+
+def test_the_rows_language_chooses_the_prompts_and_a_setting_overrules_it(run):
+    korean = row(user_input="차고는 어디에 있나요?", response="차고는 룬드에 있습니다.")
+    judge = StubJudge()
+    run([korean], ["faithfulness"], judge, name="a")
+    assert "주장" in judge.calls[0].messages[0][1]
+    english = StubJudge()
+    run([korean], ["faithfulness"], english, name="b", language="en")
+    assert "claims" in english.calls[0].messages[0][1]
+
+
+def test_a_metric_that_needs_a_model_says_so(tmp_path):
+    with pytest.raises(UserError, match="no embedder is given"):
+        offline_judge.evaluate([row()], ["semantic_similarity"], out=tmp_path)
+
+
+def test_sentences_can_be_the_claims(run):
+    judge = StubJudge()
+    result = run([row()], ["faithfulness"], judge, claims="sentences", reasons="none")
+    assert judge.generated == []
+    assert result["faithfulness"] == [0.5]
