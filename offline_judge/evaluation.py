@@ -11,13 +11,13 @@ from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Se
 from contextlib import ExitStack
 from importlib import metadata
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast
 
 from offline_judge._version import __version__
 from offline_judge.backends import open_embedder, open_judge
 from offline_judge.backends.protocol import Embedder, Judge
 from offline_judge.config import Config, make_config
-from offline_judge.engine.asks import Check, Evidence, Gathered, Reason, Reasons, Unscored
+from offline_judge.engine.asks import Check, Evidence, Gathered, Reason, Reasons, Source, Unscored
 from offline_judge.engine.rounds import Engine, Progress
 from offline_judge.engine.store import Store
 from offline_judge.errors import UserError
@@ -26,9 +26,9 @@ from offline_judge.metrics.registry import Metric, build, labelled, parse, setti
 from offline_judge.prompts import catalogue
 from offline_judge.result import Result
 from offline_judge.run_folder import Outcome, RunFolder, RunWriter
-from offline_judge.schema import Coverage, Row, RowSource, check, open_rows
+from offline_judge.schema import Coverage, Row, RowSource, ScorableRow, check, open_rows
 from offline_judge.scoring import score_rows
-from offline_judge.shelf import Shelf
+from offline_judge.shelf import Role, Shelf
 from offline_judge.summary import MetricSummary
 from offline_judge.text import prompt_language
 
@@ -175,11 +175,11 @@ def _gather_row(
         absent = next((column for column in metric.needs if row.missing(column)), None)
         results.append(Unscored(f"missing_{absent}") if absent else None)
         if not absent:
-            gathering.append(Gathered(metric.gather(row)))
+            gathering.append(Gathered(metric.gather(cast(ScorableRow, row))))
     answers = iter((yield gathering))
     complete = [next(answers) if result is None else result for result in results]
 
-    checks: dict[tuple[str, str], None] = {}
+    checks: dict[tuple[Source, str], None] = {}
     for metric, result in zip(metrics.values(), complete, strict=True):
         if isinstance(result, Evidence):
             for one in result.checks:
@@ -266,7 +266,7 @@ def _open_models(
                 f"{', '.join(users)}: no {role} is given",
                 {"to fix": f"{role}='NAME' (--{role} NAME), a model on the shelf or a model folder"},
             )
-        found[role] = shelf.find(model, role) if isinstance(model, str | Path) else model
+        found[role] = shelf.find(model, cast(Role, role)) if isinstance(model, str | Path) else model
     opened: dict[str, Any] = {}
     for role, model in found.items():
         if model is not given[role]:
@@ -287,9 +287,9 @@ def _open_models(
 
 
 def _model_name(model: str | Path | Judge | Embedder | None) -> str | None:
-    if model is None or isinstance(model, str | Path):
-        return model and str(model)
-    return model.name
+    if model is None:
+        return None
+    return str(model) if isinstance(model, str | Path) else model.name
 
 
 # The run record -------------------------------------------------------------------------------

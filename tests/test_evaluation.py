@@ -205,6 +205,12 @@ def test_thoughts_before_the_answer_are_dropped(run):
     assert run([row()], ["faithfulness"], thinking)["faithfulness"] == [0.5]
 
 
+def test_half_a_character_is_replaced(run):
+    judge = StubJudge(generate=lambda call: r'{"1": ["Half \ud83d here \ud83d\ude00."], "2": []}')
+    result = run([row()], ["faithfulness"], judge, reasons="none")
+    assert result.evidence("r1")["faithfulness"]["texts"]["claims"] == ["Half \ufffd here 😀."]
+
+
 def test_keys_count_not_their_order(run):
     def backwards(call):
         answer = json.loads(StubJudge.write(call))

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import json
 import math
+import re
 import time
 from collections.abc import Callable, Generator, Iterable, Sequence
 from dataclasses import dataclass, field
@@ -350,6 +351,12 @@ class Engine:
             self.progress.answered(len(asked), 0)
 
 
+#: Half of a \\uXXXX pair in JSON text: half a character, which no tokenizer or file can take.
+_LONE_SURROGATE = re.compile(
+    r"\\u[dD][89abAB][\da-fA-F]{2}(?!\\u[dD][c-fC-F])"
+    r"|(?<!\\u[dD][89abAB][\da-fA-F]{2})\\u[dD][c-fC-F][\da-fA-F]{2}"
+)
+
 _EXPANSIONS: dict[type, Callable[[Any, str, Room], Generator[Sequence[Ask], list[Any], Any]]] = {
     Choose: expand_choose,
     Claims: expand_claims,
@@ -406,7 +413,7 @@ def _decode(ask: Ask, record: dict[str, Any]) -> Any:
     if record["finish"] == "length":
         return Failed(CUT)
     # A reasoning model may think first; what counts stands after its thoughts.
-    text = record["text"].rpartition("</think>")[2]
+    text = _LONE_SURROGATE.sub(r"\\ufffd", record["text"].rpartition("</think>")[2])
     try:
         answer = json.loads(text)
     except ValueError:

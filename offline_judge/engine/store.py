@@ -83,7 +83,7 @@ class Store:
 
     def put(self, key: bytes, answer: Mapping[str, Any]) -> None:
         """Keep one answer. It is on disk at most 50 ms later, or at `flush`."""
-        self._unwritten.append((key, json.dumps(answer, ensure_ascii=False, separators=(",", ":"))))
+        self._unwritten.append((key, json.dumps(answer, separators=(",", ":"))))
         if time.monotonic() - self._committed_at > _COMMIT_EVERY_S:
             self.flush()
 

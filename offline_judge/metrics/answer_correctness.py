@@ -11,7 +11,7 @@ from offline_judge.metrics.edges import blank
 from offline_judge.metrics.factual_correctness import claim_precision_recall, compare_claims
 from offline_judge.metrics.registry import metric
 from offline_judge.numeric import Padded, f_beta
-from offline_judge.schema import Row
+from offline_judge.schema import ScorableRow
 
 
 @metric(
@@ -42,7 +42,7 @@ class AnswerCorrectness:
         if not self.beta > 0:
             raise ValueError(f"beta must be above 0, not {self.beta!r}")
 
-    def gather(self, row: Row) -> Gather:
+    def gather(self, row: ScorableRow) -> Gather:
         """Ask for the claims of both texts, their support in the other text, and the cosine."""
         evidence = yield from compare_claims(row)
         if not isinstance(evidence, Evidence):

@@ -10,10 +10,10 @@ from offline_judge.engine.asks import Choose, Evidence, Gather
 from offline_judge.metrics.edges import NO_CLAIMS, NO_REFERENCE_CLAIMS, blank, no_contexts
 from offline_judge.metrics.registry import metric
 from offline_judge.numeric import Padded, average_precision
-from offline_judge.schema import Row
+from offline_judge.schema import ScorableRow
 
 
-def useful_chunks(row: Row, answer: str) -> Gather:
+def useful_chunks(row: ScorableRow, answer: str) -> Gather:
     """Ask of each chunk whether it was useful in arriving at `answer`; a blank chunk keeps its rank."""
     chunks = row.retrieved_contexts
     p = yield [Choose("chunk_useful", (row.user_input, answer, chunk), windowed="chunk") for chunk in chunks]
@@ -35,7 +35,7 @@ class ContextPrecision:
     needs = ("user_input", "retrieved_contexts", "reference")
     threshold: float = 0.5
 
-    def gather(self, row: Row) -> Gather:
+    def gather(self, row: ScorableRow) -> Gather:
         """Ask of each chunk whether it was useful in arriving at the reference."""
         if blank(row.reference):
             return NO_REFERENCE_CLAIMS
@@ -58,7 +58,7 @@ class ContextPrecisionWithoutReference:
     needs = ("user_input", "retrieved_contexts", "response")
     threshold: float = 0.5
 
-    def gather(self, row: Row) -> Gather:
+    def gather(self, row: ScorableRow) -> Gather:
         """Ask of each chunk whether it was useful in arriving at the response."""
         if blank(row.response):
             return NO_CLAIMS

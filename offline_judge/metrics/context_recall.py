@@ -10,7 +10,7 @@ from offline_judge.engine.asks import Claims, Evidence, Gather, Support
 from offline_judge.metrics.edges import NO_REFERENCE_CLAIMS, checks, no_contexts
 from offline_judge.metrics.registry import metric
 from offline_judge.numeric import Padded, masked_mean
-from offline_judge.schema import Row
+from offline_judge.schema import ScorableRow
 
 
 @metric(source="RAGAS 0.4 documentation, LLM-based context recall", version=1)
@@ -26,7 +26,7 @@ class ContextRecall:
     needs = ("user_input", "retrieved_contexts", "reference")
     threshold: float = 0.5
 
-    def gather(self, row: Row) -> Gather:
+    def gather(self, row: ScorableRow) -> Gather:
         """Ask what the reference claims, then whether the joined chunks support each claim."""
         (claims,) = yield [Claims(row.reference, row.user_input)]
         if not claims:

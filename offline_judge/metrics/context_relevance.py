@@ -10,7 +10,7 @@ from offline_judge.engine.asks import Choose, Evidence, Gather
 from offline_judge.metrics.edges import no_contexts
 from offline_judge.metrics.registry import metric
 from offline_judge.numeric import Padded, masked_mean
-from offline_judge.schema import Row
+from offline_judge.schema import ScorableRow
 from offline_judge.text import split_sentences
 
 
@@ -26,7 +26,7 @@ class ContextRelevance:
     needs = ("user_input", "retrieved_contexts")
     threshold: float = 0.5
 
-    def gather(self, row: Row) -> Gather:
+    def gather(self, row: ScorableRow) -> Gather:
         """Ask of each sentence whether it is needed."""
         pairs = [
             (chunk, sentence.text) for chunk in row.retrieved_contexts for sentence in split_sentences(chunk)

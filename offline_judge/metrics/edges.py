@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import TypeVar
 
 from offline_judge.engine.asks import Check, Source, Unscored
-from offline_judge.schema import Row
+from offline_judge.schema import ScorableRow
 
 _T = TypeVar("_T")
 
@@ -14,7 +14,7 @@ NO_CLAIMS = Unscored("no_claims")
 NO_REFERENCE_CLAIMS = Unscored("no_reference_claims")
 
 
-def no_contexts(row: Row) -> tuple[str, ...]:
+def no_contexts(row: ScorableRow) -> tuple[str, ...]:
     """Return the flag of a row for which nothing was retrieved (no chunk, or only blank ones)."""
     return () if row.context else ("no_contexts",)
 

@@ -11,7 +11,7 @@ from offline_judge.engine.asks import Claims, Evidence, Gather, Level, Support
 from offline_judge.metrics.edges import NO_REFERENCE_CLAIMS, checks
 from offline_judge.metrics.registry import metric, one_of
 from offline_judge.numeric import Padded, f_beta, masked_mean, masked_sum, precision_recall
-from offline_judge.schema import Row
+from offline_judge.schema import ScorableRow
 
 
 @metric(
@@ -47,7 +47,7 @@ class FactualCorrectness:
         if not self.beta > 0:
             raise ValueError(f"beta must be above 0, not {self.beta!r}")
 
-    def gather(self, row: Row) -> Gather:
+    def gather(self, row: ScorableRow) -> Gather:
         """Ask what both texts claim, then for the support of each claim in the other text."""
         return (yield from compare_claims(row, self.atomicity, self.coverage))
 
@@ -59,7 +59,7 @@ class FactualCorrectness:
         return precision if self.mode == "precision" else recall
 
 
-def compare_claims(row: Row, atomicity: Level = "high", coverage: Level = "high") -> Gather:
+def compare_claims(row: ScorableRow, atomicity: Level = "high", coverage: Level = "high") -> Gather:
     """Check the response's claims against the reference, and the reference's against the response."""
     question = row.user_input or ""
     ours, theirs = yield [

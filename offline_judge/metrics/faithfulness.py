@@ -10,7 +10,7 @@ from offline_judge.engine.asks import Claims, Evidence, Gather, Support
 from offline_judge.metrics.edges import NO_CLAIMS, checks, no_contexts
 from offline_judge.metrics.registry import metric
 from offline_judge.numeric import Padded, masked_mean
-from offline_judge.schema import Row
+from offline_judge.schema import ScorableRow
 
 
 @metric(source="Es et al. 2024, arXiv:2309.15217, section 3", version=1)
@@ -26,7 +26,7 @@ class Faithfulness:
     needs = ("user_input", "response", "retrieved_contexts")
     threshold: float = 0.5
 
-    def gather(self, row: Row) -> Gather:
+    def gather(self, row: ScorableRow) -> Gather:
         """Ask what the response claims, then whether the joined chunks support each claim."""
         (claims,) = yield [Claims(row.response, row.user_input)]
         if not claims:

@@ -11,7 +11,7 @@ from offline_judge.engine.asks import Claims, Evidence, Gather, Support
 from offline_judge.metrics.edges import NO_CLAIMS, NO_REFERENCE_CLAIMS, grid, no_contexts
 from offline_judge.metrics.registry import metric, one_of
 from offline_judge.numeric import Padded, noise_sensitivity
-from offline_judge.schema import Row
+from offline_judge.schema import ScorableRow
 
 
 @metric(
@@ -42,7 +42,7 @@ class NoiseSensitivity:
         """Check the mode."""
         one_of("mode", self.mode, ("relevant", "irrelevant"))
 
-    def gather(self, row: Row) -> Gather:
+    def gather(self, row: ScorableRow) -> Gather:
         """Ask what both texts claim, then where each claim stands: in which chunk, in the reference."""
         chunks = row.retrieved_contexts
         ours, theirs = yield [Claims(row.response, row.user_input), Claims(row.reference, row.user_input)]

@@ -11,7 +11,7 @@ from offline_judge.metrics.context_precision import useful_chunks
 from offline_judge.metrics.edges import NO_REFERENCE_CLAIMS, blank
 from offline_judge.metrics.registry import metric
 from offline_judge.numeric import Padded, precision_at_k
-from offline_judge.schema import Row
+from offline_judge.schema import ScorableRow
 
 
 @metric(source="Manning et al. 2008, Introduction to Information Retrieval, section 8.4", version=1)
@@ -33,7 +33,7 @@ class PrecisionAtK:
         if self.k is not None and (not isinstance(self.k, int) or self.k < 1):
             raise ValueError(f"k must be 1 or more, or none for all chunks, not {self.k!r}")
 
-    def gather(self, row: Row) -> Gather:
+    def gather(self, row: ScorableRow) -> Gather:
         """Ask of each chunk whether it was useful in arriving at the reference."""
         if blank(row.reference):
             return NO_REFERENCE_CLAIMS

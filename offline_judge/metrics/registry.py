@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal, Protocol, TypeVar, run
 
 from offline_judge.engine.asks import Gather
 from offline_judge.errors import UserError
-from offline_judge.schema import COLUMNS, Row
+from offline_judge.schema import COLUMNS, ScorableRow
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -37,7 +37,7 @@ class Metric(Protocol):
     source: ClassVar[str]
     version: ClassVar[int]
 
-    def gather(self, row: Row) -> Gather:
+    def gather(self, row: ScorableRow) -> Gather:
         """Yield lists of asks, be sent their answers, return `Evidence` or `Unscored`."""
         ...
 

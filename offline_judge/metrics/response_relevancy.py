@@ -11,7 +11,7 @@ from offline_judge.engine.asks import Evidence, Gather, Questions, Similar, Unsc
 from offline_judge.metrics.edges import blank
 from offline_judge.metrics.registry import metric, one_of
 from offline_judge.numeric import Padded, response_relevancy
-from offline_judge.schema import Row
+from offline_judge.schema import ScorableRow
 
 
 @metric(
@@ -42,7 +42,7 @@ class ResponseRelevancy:
         if not isinstance(self.strictness, int) or self.strictness < 1:
             raise ValueError(f"strictness must be 1 or more, not {self.strictness!r}")
 
-    def gather(self, row: Row) -> Gather:
+    def gather(self, row: ScorableRow) -> Gather:
         """Ask for questions that the response could answer, then for their likeness to the question."""
         if blank(row.user_input):
             return Unscored("blank_user_input")

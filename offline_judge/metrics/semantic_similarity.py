@@ -10,7 +10,7 @@ from offline_judge.engine.asks import Evidence, Gather, Similar
 from offline_judge.metrics.edges import NO_REFERENCE_CLAIMS, blank
 from offline_judge.metrics.registry import metric
 from offline_judge.numeric import Padded
-from offline_judge.schema import Row
+from offline_judge.schema import ScorableRow
 
 
 @metric(
@@ -32,7 +32,7 @@ class SemanticSimilarity:
     needs = ("response", "reference")
     threshold: float | None = None
 
-    def gather(self, row: Row) -> Gather:
+    def gather(self, row: ScorableRow) -> Gather:
         """Ask how close the two texts are."""
         if blank(row.reference):
             return NO_REFERENCE_CLAIMS

@@ -39,7 +39,7 @@ def noise_sensitivity(
         (B,) float64 in [0, 1]; 0 where there is no chunk; NaN where there is no response claim.
 
     Raises:
-        ValueError: the shapes do not belong together, or `mode` is unknown.
+        ValueError: B or C differ between the inputs, or `mode` is unknown.
     """
     if mode not in get_args(Mode):
         raise ValueError(f"mode is one of {get_args(Mode)}, not {mode!r}")
@@ -54,7 +54,8 @@ def noise_sensitivity(
         claims: Tensor,
     ) -> Tensor:
         relevant = any_of(reference, in_reference, dim=1)
-        # A batch in which one side has no claim at all does not know how many chunks there are.
+        # A row without claims on one side does not say there how many chunks it has, so the two
+        # widths may differ. What is cut off or filled up meets no claim of the other side.
         relevant = torch.nn.functional.pad(relevant, (0, response.shape[2] - relevant.shape[1]))[:, None]
         from_relevant = any_of(relevant * response, in_response, dim=2)
         if mode == "relevant":
@@ -67,11 +68,9 @@ def noise_sensitivity(
 
 
 def _check_shapes(reference_in_chunk: Padded, response_in_chunk: Padded, correct: Padded) -> None:
-    n_rows, n_reference_claims, n_chunks = reference_in_chunk.values.shape
-    shape = response_in_chunk.values.shape
-    no_claims = 0 in (n_reference_claims, shape[1])
-    if shape[:2] != correct.values.shape or shape[0] != n_rows or not (no_claims or shape[2] == n_chunks):
+    shapes = [tuple(padded.values.shape) for padded in (reference_in_chunk, response_in_chunk, correct)]
+    if shapes[1][:2] != shapes[2] or shapes[0][0] != shapes[2][0]:
         raise ValueError(
             "reference_in_chunk (B, G, K), response_in_chunk (B, C, K) and correct (B, C) do not agree: "
-            f"{tuple(reference_in_chunk.values.shape)}, {tuple(shape)}, {tuple(correct.values.shape)}"
+            + ", ".join(map(str, shapes))
         )

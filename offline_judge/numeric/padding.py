@@ -30,13 +30,14 @@ def pad(
     `ndim` is the depth of one row, so that an empty list never has to be guessed: 0 for numbers
     gives (B,), 1 for vectors (B, N), 2 for matrices (B, N, M), where N and M are the longest
     lengths in the batch. A vector may be empty, a matrix may have no lines or lines of no length.
+    None counts as the value NaN.
 
     Returns:
         float64 values and a bool mask, both on the CPU.
 
     Raises:
         ValueError: `ndim` is not 0, 1 or 2.
-        TypeError, ValueError: a row is shallower or deeper than `ndim`, or holds no number.
+        TypeError, ValueError: a row is shallower or deeper than `ndim`, or not of numbers.
     """
     if ndim not in (0, 1, 2):
         raise ValueError(f"ndim is 0, 1 or 2, not {ndim}")

@@ -2,7 +2,7 @@
 
 from offline_judge.schema.check import Coverage, Gap, MetricCoverage, check
 from offline_judge.schema.columns import ALIASES, COLUMNS, parse_column_map
-from offline_judge.schema.row import Row
+from offline_judge.schema.row import Row, ScorableRow
 from offline_judge.schema.source import RowSource, open_rows
 
 __all__ = [
@@ -13,6 +13,7 @@ __all__ = [
     "MetricCoverage",
     "Row",
     "RowSource",
+    "ScorableRow",
     "check",
     "open_rows",
     "parse_column_map",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import dataclass, fields
-from typing import Any
+from typing import Any, Protocol
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,6 +36,28 @@ class Row:
     def missing(self, column: str) -> bool:
         """Tell whether `column`, a field of this class, is None: neither `()` nor `""` is missing."""
         return getattr(self, column) is None
+
+
+class ScorableRow(Protocol):
+    """A row as a metric sees it: every column that the metric needs is there.
+
+    The columns that it does not need may still be None; no check at run time stands behind the
+    types here but the one that keeps rows away from metrics that they lack a column for.
+    """
+
+    id: str
+    user_input: str
+    response: str
+    retrieved_contexts: tuple[str, ...]
+    reference: str
+    reference_contexts: tuple[str, ...]
+    retrieved_context_ids: tuple[str, ...]
+    reference_context_ids: tuple[str, ...]
+
+    @property
+    def context(self) -> str:
+        """The retrieved chunks that are not blank, joined by two line breaks."""
+        ...
 
 
 _STORED = tuple(field.name for field in fields(Row) if field.name != "index")

@@ -95,10 +95,10 @@ def _pack(sizes: list[int], limit: int, overlap: int) -> list[tuple[int, int]]:
         packed.append((first, last))
         if last == len(sizes):
             return packed
-        # Step back over the overlap as long as the next new part still fits beside it.
+        # Step back over the overlap as long as the next part still fits beside it; this window and
+        # the next part together did not fit, so the step never reaches the window's own beginning.
         room = limit - sizes[last]
-        earliest = max(first + 1, last - overlap)
         first = last
-        while first > earliest and sizes[first - 1] <= room:
+        while first > last - overlap and sizes[first - 1] <= room:
             first -= 1
             room -= sizes[first]

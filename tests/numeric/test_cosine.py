@@ -83,10 +83,10 @@ def test_extreme_lengths():
 
 
 def test_accumulates_in_float64():
-    # In float32 the ones vanish beside 1e8: dot = 1e16 + 2 - 1e16 would be 0. In float64 it is 2.
-    a = torch.tensor([1e8, 1.0, 1.0, 1e8])
-    b = torch.tensor([1e8, 1.0, 1.0, -1e8])
-    assert cosine(a, b).item() == 2 / (2e16 + 2)
+    # In float32 the ones vanish beside 1e14: the dot product 1e14 + 2 - 1e14 would be 0. In float64 it is 2.
+    a = torch.tensor([1e7, 1.0, 1.0, 1e7])
+    b = torch.tensor([1e7, 1.0, 1.0, -1e7])
+    assert cosine(a, b).item() == pytest.approx(2 / (2e14 + 2), rel=1e-15)
 
 
 def test_broadcasting_and_blocks_agree_with_row_by_row():

@@ -72,7 +72,7 @@ def test_matrices_come_back(rows):
     assert not values[~mask].any()
 
 
-@pytest.mark.parametrize("rows", [[[1], 2], [[1], [[2]]], [[None]]])
+@pytest.mark.parametrize("rows", [[[1], 2], [[1], [[2]]], [["1a"]]])
 def test_a_row_of_another_depth_is_refused(rows):
     with pytest.raises((TypeError, ValueError)):
         pad(rows, ndim=1)

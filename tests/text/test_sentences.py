@@ -23,7 +23,8 @@ def texts(text: str, language: str | None = None) -> list[str]:
         "See Fig. 3 and No. 5 and Eq. 4. |The gap is approx. 5 mm. |Did it fit? |No. |It did not.",
         "Max warp is 1.5% under 1.6 mm, 1.1% above.",
         "See https://a.com/what?Next=1 and a.Kim@b.com. |Use Node.JS or ASP.NET 2.0.1. |Then stop.",
-        "This forgot a space.|Well... we go. |Wait... |What?!",
+        "This forgot a space.|Well... we go. |Wait... |What?! ?",
+        "It is so. |Yes! * *",
         'He said "Stop. Go away." |Then he left (see below. It is late).',
         # Korean
         "교통비 영수증은 10만원을 넘으면 첨부합니다. |연차는 15일입니다! |그런가요? |네",
@@ -35,7 +36,7 @@ def texts(text: str, language: str | None = None) -> list[str]:
         "그는 갑니다 라고 했다",
         "필요 없는 주요 서류",
         '그는 "갑니다 네. 갑니다"라고 했다. |끝',
-        "음... 그렇습니다. |시행일은 2024. 3. 5. 입니다. |Dr. 김은 U.S. 출신입니다.",
+        "음... 그렇습니다. |시행일은 2024. 3. 5. 입니다. |Dr. 김은 U.S. 출신입니다. |p.m. 5시까지",
         # Japanese and Chinese
         "最初の大会は1967年に開かれました",
         "次は「1971年。」です！|本当？|えっ！？|１．５％です。|v2.0です。",
@@ -45,7 +46,7 @@ def texts(text: str, language: str | None = None) -> list[str]:
         "他说：“走吧。走！”然后离开。|我们走。|价格为3.5元。|No.5是。",
         "见（下。走！）吧。|https://a.com/?q=1。|好",
         # Lines, lists, tables, code
-        "The steps\n|1. Open it. |Look.\n|2. Close it.\n\n|- One\r\n|• 둘\u2028|(3) Three",
+        "The steps\n|1. Open it. |Look.\n|2. Close it.\n\n|- One\r\n|• 둘\u2028|(3) Three\r|four",
         "1. First thing. |2. Second thing.",
         "-\nOne\n|2.\nTwo",
         "How many?\n42.",

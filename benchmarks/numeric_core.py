@@ -1,0 +1,155 @@
+"""The numeric core on whole batches against numpy one row at a time, in one run on one machine.
+
+    python benchmarks/numeric_core.py                    # full size, about 8 GB of memory
+    python benchmarks/numeric_core.py --rows-scale 0.01  # a quick look
+
+Each case is timed on freshly made data; making it is not timed. The loop runs over a sample of
+the rows and its time is scaled by rows. `difference` is the largest one over that sample.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import platform
+import time
+from collections.abc import Callable, Iterator
+from typing import NamedTuple
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from offline_judge.numeric import Padded, average_precision, cosine, noise_sensitivity
+
+N_SAMPLE_ROWS = 20_000
+N_REPEATS = 3
+
+
+class Case(NamedTuple):
+    """`core` takes whole tensors, `row` the numpy arrays of one row; `make` draws inputs of n rows."""
+
+    name: str
+    n_rows: int
+    n_block_rows: int
+    make: Callable[[int, torch.Generator], tuple[Tensor, ...]]
+    core: Callable[..., Tensor]
+    row: Callable[..., object]
+
+
+def verdicts(shape: tuple[int, ...], generator: torch.Generator) -> Tensor:
+    return (torch.rand(shape, generator=generator) < 0.5).double()
+
+
+def make_rankings(n: int, generator: torch.Generator) -> tuple[Tensor, ...]:
+    return (verdicts((n, 10), generator),)
+
+
+def core_average_precision(useful: Tensor) -> Tensor:
+    return average_precision(useful, torch.ones_like(useful, dtype=torch.bool))
+
+
+def row_average_precision(useful: np.ndarray) -> float:
+    total = useful.sum()
+    if total == 0:
+        return 0.0
+    precision_at = useful.cumsum() / np.arange(1, len(useful) + 1)
+    return precision_at @ useful / total
+
+
+def make_noise(n: int, generator: torch.Generator) -> tuple[Tensor, ...]:
+    return verdicts((n, 8, 10), generator), verdicts((n, 8, 10), generator), verdicts((n, 8), generator)
+
+
+def core_noise(reference: Tensor, response: Tensor, correct: Tensor) -> Tensor:
+    padded = (
+        Padded(values, torch.ones_like(values, dtype=torch.bool)) for values in (reference, response, correct)
+    )
+    return noise_sensitivity(*padded, mode="irrelevant")
+
+
+def row_noise(reference: np.ndarray, response: np.ndarray, correct: np.ndarray) -> float:
+    relevant = reference.astype(bool).any(axis=0)
+    response = response.astype(bool)
+    from_relevant = (response & relevant).any(axis=1)
+    from_irrelevant = (response & ~relevant).any(axis=1)
+    return (from_irrelevant & ~from_relevant & ~correct.astype(bool)).mean()
+
+
+def make_embeddings(n: int, generator: torch.Generator) -> tuple[Tensor, ...]:
+    return torch.randn(n, 384, generator=generator), torch.randn(n, 3, 384, generator=generator)
+
+
+def core_cosine(question: Tensor, generated: Tensor) -> Tensor:
+    return cosine(question[:, None], generated)
+
+
+def row_cosine(question: np.ndarray, generated: np.ndarray) -> np.ndarray:
+    question, generated = question.astype(np.float64), generated.astype(np.float64)
+    return generated @ question / (np.linalg.norm(generated, axis=1) * np.linalg.norm(question))
+
+
+CASES = (
+    Case(
+        "average precision, K 10", 10**6, 10**6, make_rankings, core_average_precision, row_average_precision
+    ),
+    Case("noise sensitivity, G 8 C 8 K 10", 10**5, 10**5, make_noise, core_noise, row_noise),
+    # Data of all rows would be 6 GB: made, timed and dropped a tenth at a time.
+    Case("cosine, 3 x 384 float32", 10**6, 10**5, make_embeddings, core_cosine, row_cosine),
+)
+
+
+def blocks(case: Case, n_rows: int) -> Iterator[tuple[Tensor, ...]]:
+    generator = torch.Generator().manual_seed(0)
+    for start in range(0, n_rows, case.n_block_rows):
+        yield case.make(min(case.n_block_rows, n_rows - start), generator)
+
+
+def best_s(run: Callable[[], object]) -> float:
+    """Seconds of the best of a few runs: what else the machine does only ever adds time."""
+    times = []
+    for _ in range(N_REPEATS):
+        started = time.perf_counter()
+        run()
+        times.append(time.perf_counter() - started)
+    return min(times)
+
+
+def measure(case: Case, n_rows: int) -> tuple[float, float, float]:
+    """Seconds of the core, of the loop scaled to all rows, and their largest difference."""
+    core_s, loop_s, difference = 0.0, 0.0, 0.0
+    for i, inputs in enumerate(blocks(case, n_rows)):
+        core_s += best_s(lambda inputs=inputs: case.core(*inputs))
+        if i > 0:
+            continue
+        n_sample = min(N_SAMPLE_ROWS, len(inputs[0]))
+        arrays = [tensor[:n_sample].numpy() for tensor in inputs]
+        wanted = np.array([case.row(*row) for row in zip(*arrays, strict=True)])
+        difference = float(np.abs(case.core(*inputs)[:n_sample].numpy() - wanted).max())
+        loop = best_s(lambda arrays=arrays: [case.row(*row) for row in zip(*arrays, strict=True)])
+        loop_s = loop * n_rows / n_sample
+    return core_s, loop_s, difference
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--rows-scale", type=float, default=1.0, help="share of the full number of rows")
+    scale = parser.parse_args().rows_scale
+    print(
+        f"{platform.machine()}, {os.cpu_count()} processors, torch {torch.__version__} on {torch.get_num_threads()} "
+        f"threads, numpy {np.__version__}, load {os.getloadavg()[0]:.1f}"
+    )
+    print(f"best of {N_REPEATS}; the loop on up to {N_SAMPLE_ROWS:,} rows, scaled to all of them\n")
+    print(f"{'case':<32}{'rows':>11}{'core s':>10}{'loop s':>10}{'ratio':>8}{'difference':>12}")
+    for case in CASES:
+        n_rows = max(1, round(case.n_rows * scale))
+        core_s, loop_s, difference = measure(case, n_rows)
+        print(
+            f"{case.name:<32}{n_rows:>11,}{core_s:>10.3f}{loop_s:>10.2f}{loop_s / core_s:>7.0f}x{difference:>12.1e}"
+        )
+
+
+if __name__ == "__main__":
+    main()

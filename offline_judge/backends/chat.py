@@ -1,0 +1,176 @@
+"""From messages to token ids, through the model's own chat template.
+
+The ids depend on the messages alone: not on the date, on a thinking switch, or on which backend asks.
+Row text stands inside the messages, so no text in it may act as one of the template's control tokens.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime, timezone
+from pathlib import Path
+from typing import Any
+
+from offline_judge.backends.model_folder import cannot_load
+from offline_judge.backends.offline_env import set_offline_env
+from offline_judge.backends.protocol import Call, ChooseCall, Failed, Message
+from offline_judge.errors import UserError
+
+#: Raised whenever the same messages give other token ids: it goes into the judge's fingerprint.
+CHAT_VERSION = 1
+
+_ZERO_WIDTH_SPACE = "\u200b"
+#: Some templates print today's date, which would make every day's answers new ones.
+_FIXED_DATE = datetime(2025, 1, 1, tzinfo=timezone.utc)
+_PROBE = "offline judge probe"
+
+
+@dataclass(frozen=True, slots=True)
+class Prompt:
+    """A call that is ready to be run: its place among the calls, its token ids, its options' ids."""
+
+    position: int
+    call: Call
+    ids: list[int]
+    option_ids: tuple[int, ...] = ()
+
+
+class Chat:
+    """A tokenizer with its chat template."""
+
+    def __init__(self, tokenizer: Any) -> None:
+        """Probe the template.
+
+        Raises:
+            UserError: where the tokenizer has no chat template.
+        """
+        if not tokenizer.chat_template:
+            raise UserError(
+                f"the model in {tokenizer.name_or_path} has no chat template",
+                {"to fix": "take an instruct model; base models can't be judges"},
+            )
+        self.tokenizer = tokenizer
+        self._control_tokens = _control_token_pattern(tokenizer)
+        self._has_system_role = self._probe_system_role()
+        self._option_ids: dict[tuple[str, ...], tuple[int, ...]] = {}
+
+    @classmethod
+    def load(cls, path: Path) -> Chat:
+        """Load the tokenizer of a local model folder.
+
+        Raises:
+            UserError: where it can't be loaded, or has no chat template.
+        """
+        set_offline_env()
+        from transformers import AutoTokenizer
+
+        try:
+            tokenizer = AutoTokenizer.from_pretrained(
+                str(path), local_files_only=True, trust_remote_code=False
+            )
+        except (OSError, ValueError, KeyError, ImportError) as error:
+            raise cannot_load(path, error) from error
+        return cls(tokenizer)
+
+    def n_tokens(self, texts: Sequence[str]) -> list[int]:
+        """Tokens of each text alone, without template or special tokens."""
+        return [len(self._encode(text)) for text in texts]
+
+    def prepare(self, position: int, call: Call, context_length: int) -> Prompt | Failed:
+        """Render and tokenize a call.
+
+        Returns:
+            The prompt; or `Failed` with `judge_prompt_too_long` where prompt and output do not fit
+            into the context, or `judge_options_ambiguous` where two options begin with one token.
+        """
+        ids = self.token_ids(call.messages)
+        n_output = 1 if isinstance(call, ChooseCall) else call.max_tokens
+        if len(ids) + n_output > context_length:
+            detail = f"{len(ids)} tokens and {n_output} of output, context {context_length}"
+            return Failed("judge_prompt_too_long", detail)
+        if not isinstance(call, ChooseCall):
+            return Prompt(position, call, ids)
+        option_ids = self.first_token_ids(call.options)
+        if len(set(option_ids)) < len(option_ids):
+            return Failed("judge_options_ambiguous", f"{len(option_ids)} options begin with fewer tokens")
+        return Prompt(position, call, ids, option_ids)
+
+    def token_ids(self, messages: Sequence[Message]) -> list[int]:
+        """Token ids of the messages, up to and with the opening of the assistant's turn."""
+        return self._encode(self.render(messages))
+
+    def first_token_ids(self, options: tuple[str, ...]) -> tuple[int, ...]:
+        """First token of each option, where it stands right behind a prompt."""
+        if options not in self._option_ids:
+            prompt = self.render([("user", _PROBE)])
+            n_prompt = len(self._encode(prompt))
+            # Tokenized behind a prompt: alone, some tokenizers put a space token before every text.
+            self._option_ids[options] = tuple(self._encode(prompt + option)[n_prompt] for option in options)
+        return self._option_ids[options]
+
+    def render(self, messages: Sequence[Message]) -> str:
+        """Text of the messages in the model's template, with control tokens in them made harmless."""
+        harmless: list[Message] = [(role, self.neutralise(content)) for role, content in messages]
+        if not self._has_system_role:
+            harmless = _fold_system_into_user(harmless)
+        text = self._apply_template(harmless)
+        if text.rstrip().endswith("<think>"):
+            # The template opens a thinking block that no switch turns off. The answer is read at once.
+            text = text.rstrip() + "\n\n</think>\n\n"
+        return text
+
+    def neutralise(self, content: str) -> str:
+        """Break each control token in a text with a zero-width space after its first character."""
+        while self._control_tokens.search(content):
+            content = self._control_tokens.sub(
+                lambda match: match[0][0] + _ZERO_WIDTH_SPACE + match[0][1:], content
+            )
+        return content
+
+    def _apply_template(self, messages: Sequence[Message]) -> str:
+        text: str = self.tokenizer.apply_chat_template(
+            [{"role": role, "content": content} for role, content in messages],
+            tokenize=False,
+            add_generation_prompt=True,
+            enable_thinking=False,
+            strftime_now=_FIXED_DATE.strftime,
+        )
+        return text
+
+    def _encode(self, text: str) -> list[int]:
+        ids: list[int] = self.tokenizer(text, add_special_tokens=False)["input_ids"]
+        return ids
+
+    def _probe_system_role(self) -> bool:
+        from jinja2 import TemplateError
+
+        try:
+            return _PROBE in self._apply_template([("system", _PROBE), ("user", "x")])
+        except TemplateError:
+            return False
+
+
+def _control_token_pattern(tokenizer: Any) -> re.Pattern[str]:
+    """Match every added token that is special or that the chat template itself writes."""
+    template = str(tokenizer.chat_template)
+    control = {
+        token.content
+        for token in tokenizer.added_tokens_decoder.values()
+        if token.special or (token.content.strip() and token.content in template)
+    }
+    control.update(tokenizer.all_special_tokens)
+    longest_first = sorted((token for token in control if len(token) > 1), key=len, reverse=True)
+    return re.compile("|".join(map(re.escape, longest_first)) or r"(?!)")
+
+
+def _fold_system_into_user(messages: Sequence[Message]) -> list[Message]:
+    """Put the system text before the first user message."""
+    system = [content for role, content in messages if role == "system"]
+    rest = [message for message in messages if message[0] != "system"]
+    for index, (role, content) in enumerate(rest):
+        if role == "user":
+            rest[index] = ("user", "\n\n".join([*system, content]))
+            break
+    return rest
