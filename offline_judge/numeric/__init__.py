@@ -24,7 +24,6 @@ __all__ = [
     "f_beta_from_counts",
     "masked_mean",
     "masked_sum",
-    "masked_sum",
     "noise_sensitivity",
     "pad",
     "precision_at_k",

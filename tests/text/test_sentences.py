@@ -62,6 +62,10 @@ def test_sentence_ends(marked: str) -> None:
     assert texts("".join(parts)) == stated
 
 
+def test_a_table_row_is_one_sentence() -> None:
+    assert texts("| It is. Then | c |\n|---|---|\n| 1. X | 2 |") == ["| It is. Then | c |", "| 1. X | 2 |"]
+
+
 @pytest.mark.parametrize(
     "text", ["", " \n\t", "...", "?!", "…。！", "- \n•\n", "|---|---|\n***", "```\n```", "👍"]
 )
