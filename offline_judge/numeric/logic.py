@@ -8,17 +8,15 @@ windows of a long premise), and `and` treats its two sides as independent.
 
 from __future__ import annotations
 
-import torch
 from torch import Tensor
 
 
-def any_of(verdicts: Tensor, mask: Tensor, dim: int) -> Tensor:
-    """Maximum over `dim` where `mask`, float64; 0 where there is no item."""
-    present = torch.where(mask, verdicts.double(), 0.0)
+def any_of(verdicts: Tensor, dim: int) -> Tensor:
+    """Maximum over `dim` of verdicts that are 0 where there is no item; 0 where there is none at all."""
     # amax refuses a dimension of length 0, for which the sum is the wanted 0.
-    return present.amax(dim) if present.shape[dim] else present.sum(dim)
+    return verdicts.amax(dim) if verdicts.shape[dim] else verdicts.sum(dim)
 
 
-def all_of(verdicts: Tensor, mask: Tensor, dim: int) -> Tensor:
-    """Product over `dim` where `mask`, float64; 1 where there is no item."""
-    return torch.where(mask, verdicts.double(), 1.0).prod(dim)
+def all_of(verdicts: Tensor, dim: int) -> Tensor:
+    """Product over `dim` of verdicts that are 1 where there is no item; 1 where there is none at all."""
+    return verdicts.prod(dim)

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from offline_judge.numeric.blocks import in_blocks
 from offline_judge.numeric.logic import any_of
-from offline_judge.numeric.padding import Padded
+from offline_judge.numeric.padding import Padded, filled
 from offline_judge.numeric.rates import masked_mean
 
 Mode: TypeAlias = Literal["relevant", "irrelevant"]
@@ -45,23 +45,14 @@ def noise_sensitivity(
         raise ValueError(f"mode is one of {get_args(Mode)}, not {mode!r}")
     _check_shapes(reference_in_chunk, response_in_chunk, correct)
 
-    def score(
-        reference: Tensor,
-        in_reference: Tensor,
-        response: Tensor,
-        in_response: Tensor,
-        right: Tensor,
-        claims: Tensor,
-    ) -> Tensor:
-        relevant = any_of(reference, in_reference, dim=1)
+    def score(r: Tensor, r_mask: Tensor, a: Tensor, a_mask: Tensor, right: Tensor, claims: Tensor) -> Tensor:
+        relevant, in_chunk = any_of(filled(r, r_mask), dim=1), filled(a, a_mask)
         # A row without claims on one side does not say there how many chunks it has, so the two
         # widths may differ. What is cut off or filled up meets no claim of the other side.
-        relevant = torch.nn.functional.pad(relevant, (0, response.shape[2] - relevant.shape[1]))[:, None]
-        from_relevant = any_of(relevant * response, in_response, dim=2)
-        if mode == "relevant":
-            source = from_relevant
-        else:
-            source = any_of((1 - relevant) * response, in_response, dim=2) * (1 - from_relevant)
+        relevant = torch.nn.functional.pad(relevant, (0, a.shape[2] - relevant.shape[1]))[:, None]
+        source = any_of(relevant * in_chunk, dim=2)
+        if mode == "irrelevant":
+            source = any_of((1 - relevant) * in_chunk, dim=2) * (1 - source)
         return masked_mean(source * (1 - right.double()), claims)
 
     return in_blocks(score, *reference_in_chunk, *response_in_chunk, *correct)

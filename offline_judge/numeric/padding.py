@@ -22,6 +22,11 @@ class Padded(NamedTuple):
     mask: Tensor
 
 
+def filled(values: Tensor, mask: Tensor, with_: float = 0.0) -> Tensor:
+    """Return the values in float64, with one number wherever the mask is False."""
+    return torch.where(mask, values.double(), with_)
+
+
 def pad(
     rows: Sequence[float] | Sequence[Sequence[float]] | Sequence[Sequence[Sequence[float]]], *, ndim: int
 ) -> Padded:

@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from offline_judge.numeric.blocks import in_blocks
+from offline_judge.numeric.padding import filled
 from offline_judge.numeric.rates import masked_mean
 
 
@@ -30,7 +31,7 @@ def average_precision(useful: Tensor, mask: Tensor) -> Tensor:
 
 
 def _average_precision(useful: Tensor, mask: Tensor) -> Tensor:
-    verdicts = torch.where(mask, useful.double(), 0.0)
+    verdicts = filled(useful, mask)
     ranks = torch.arange(1, verdicts.shape[-1] + 1, dtype=torch.float64, device=verdicts.device)
     precision_at = verdicts.cumsum(-1) / ranks
     total = verdicts.sum(-1)

@@ -7,6 +7,8 @@ import math
 import torch
 from torch import Tensor
 
+from offline_judge.numeric.padding import filled
+
 
 def masked_sum(values: Tensor, mask: Tensor) -> Tensor:
     """Sum of the values under the mask: of verdicts a count, of probabilities the expected count.
@@ -18,7 +20,7 @@ def masked_sum(values: Tensor, mask: Tensor) -> Tensor:
     Returns:
         (B,) float64, 0 for a row without a value.
     """
-    return torch.where(mask, values.double(), 0.0).sum(-1)
+    return filled(values, mask).sum(-1)
 
 
 def masked_mean(values: Tensor, mask: Tensor, empty: float = math.nan) -> Tensor:
