@@ -22,7 +22,7 @@ _CHOICES = {
     "claims": ("judge", "sentences"),
     "reasons": ("failed", "all", "none"),
     "language": ("auto", "en", "ko"),
-    "structured_backend": ("guidance", "outlines", "xgrammar"),
+    "structured_backend": ("guidance", "outlines"),
 }
 
 

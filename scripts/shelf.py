@@ -216,7 +216,7 @@ def _pip_download(packages: Iterable[str], downloads: Path) -> None:
             f"pip could not download {', '.join(missing or packages)}",
             {
                 "pip said": said[-1].removeprefix("ERROR: ") if said else f"exit status {done.returncode}",
-                "to fix": "run this on a connected machine, or use --wheels DIR, where DIR was filled there by: "
+                "to fix": "run this on a connected machine, or pass --wheels DIR with what this brings: "
                 + " ".join([*_PIP_DOWNLOAD, *packages]),
             },
         )
