@@ -1,6 +1,6 @@
 """The numeric core on whole batches against numpy one row at a time, in one run on one machine.
 
-    python benchmarks/numeric_core.py                    # full size, about 8 GB of memory
+    python benchmarks/numeric_core.py                    # full size, about 2 GB of memory
     python benchmarks/numeric_core.py --rows-scale 0.01  # a quick look
 
 Each case is timed on freshly made data; making it is not timed. The loop runs over a sample of

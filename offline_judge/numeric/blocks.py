@@ -7,11 +7,11 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
-#: Elements of the widest input in one block. On a CPU its float64 copy is 0.5 MiB: the handful of
-#: temporaries of a formula then stay in the L2 cache and malloc reuses them. At twice the size it
-#: gave them back after each block, and mapping their pages anew took three times as long as the
-#: arithmetic (cosine of 3 x 384, one thread, Xeon, glibc).
-_CPU_BLOCK = 2**16
+#: Elements of the widest input in one block. On a CPU its float64 copy is 256 KiB, so the handful
+#: of temporaries of a formula stay in the L2 cache. It is also the most that torch computes on one
+#: thread: with twice as much, two threads gained at most 1.6x on a quiet machine of two cores and
+#: lost up to 57x on a busy one, where each operation waits for the thread that has no core.
+_CPU_BLOCK = 2**15
 #: An accelerator wants large kernels; this only bounds the memory, to 0.5 GiB a temporary.
 _ACCELERATOR_BLOCK = 2**26
 
