@@ -24,9 +24,12 @@ _UNLESS_SET = {
     # The engine in this very process: a child process would run the user's script again where it has
     # no `if __name__ == "__main__"`, and would outlive a kill.
     "VLLM_ENABLE_V1_MULTIPROCESSING": "0",
+    # Otherwise vLLM asks the routing table for an address that other machines could reach.
+    "VLLM_HOST_IP": "127.0.0.1",
     # GiB of key-value cache where vLLM runs on the CPU.
     "VLLM_CPU_KVCACHE_SPACE": "2",
     "TOKENIZERS_PARALLELISM": "false",
+    "HF_HUB_DISABLE_PROGRESS_BARS": "1",
 }
 
 

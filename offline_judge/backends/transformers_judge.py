@@ -46,7 +46,9 @@ class TransformersJudge:
         self.name = name
         self.context_length = find_context_length(path, context_length)
         self._device = torch.device(device or ("cuda" if torch.cuda.is_available() else "cpu"))
-        # On the CPU, what else is in a batch moves a float32 logit by 1e-5 and a bfloat16 one by 1e-1.
+        # On a CPU float32 is the steadier one: padding and batch mates move a logit by its rounding.
+        # Measured on 2 cores with Qwen2.5-Coder-0.5B it reads prompts 1.7 times as fast as bfloat16
+        # and generates 1.6 times as slowly; a judge mostly reads.
         dtype = torch.float32 if self._device.type == "cpu" else torch.bfloat16
         self._chat = Chat.load(path)
         try:
