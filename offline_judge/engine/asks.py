@@ -166,7 +166,8 @@ class Evidence:
             probabilities: the hard score sees them as verdicts (1 where p >= the metric's
             threshold), the soft score as they are. Lists of one metric have the same rank in
             every row.
-        texts: the texts that the numbers belong to, by name, in the order of the numbers.
+        texts: the texts that the numbers belong to, by name, in the order of the numbers. Where
+            there is one list, every vector is as long as it.
         flags: codes of what a reader should know, such as "no_contexts".
         checks: the claims for which a reason may be written.
     """

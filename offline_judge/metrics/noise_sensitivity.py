@@ -8,7 +8,7 @@ from typing import Literal
 from torch import Tensor
 
 from offline_judge.engine.asks import Claims, Evidence, Gather, Support
-from offline_judge.metrics.edges import NO_CLAIMS, NO_REFERENCE_CLAIMS, grid, no_contexts
+from offline_judge.metrics.edges import NO_CLAIMS, NO_REFERENCE_CLAIMS, checks, grid, no_contexts
 from offline_judge.metrics.registry import metric, one_of
 from offline_judge.numeric import Padded, noise_sensitivity
 from offline_judge.schema import ScorableRow
@@ -64,6 +64,7 @@ class NoiseSensitivity:
             },
             {"response_claims": ours, "reference_claims": theirs, "chunks": chunks},
             no_contexts(row),
+            checks("reference", ours, p[n_pairs:]),
         )
 
     def score(self, p_reference_in_chunk: Padded, p_response_in_chunk: Padded, p_correct: Padded) -> Tensor:
