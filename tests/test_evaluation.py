@@ -238,6 +238,13 @@ def test_a_claim_in_another_language_gives_way_to_its_sentence(run):
     assert result.evidence("r1")["faithfulness"]["texts"]["claims"] == ["10만원을 넘으면 첨부합니다."]
 
 
+def test_a_question_is_not_a_claim(run):
+    judge = StubJudge(
+        generate=lambda call: '{"1": ["Where is the depot?", "차고는 어디인가요？", " "], "2": []}'
+    )
+    assert unscored(run([row()], ["faithfulness"], judge), "faithfulness") == "no_claims"
+
+
 def test_a_row_that_breaks_a_metric_does_not_take_the_others_along(run):
     from dataclasses import dataclass
 

@@ -232,8 +232,8 @@ def _claims_tokens(sentences: Sequence[str]) -> int:
 
 
 def _faithful_to(sentence: str, claims: Sequence[str]) -> Sequence[str]:
-    """Drop blank claims; where the judge left the sentence's language, the sentence is the claim."""
-    kept = [text for claim in claims if split_sentences(text := claim.strip())]
+    """Drop what states nothing; where the judge left the sentence's language, the sentence is the claim."""
+    kept = [text for claim in claims if split_sentences(text := claim.strip()) and text[-1] not in "?？"]
     if any(not same_script(sentence, claim) for claim in kept):
         return (sentence,)
     return kept
