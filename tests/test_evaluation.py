@@ -239,7 +239,7 @@ def test_a_claim_in_another_language_gives_way_to_its_sentence(run):
 
 
 def test_a_question_is_not_a_claim(run):
-    judge = StubJudge(generate=lambda call: '{"1": ["Where is the depot?", " "], "2": []}')
+    judge = StubJudge(generate=lambda call: '{"1": ["Where is the depot?"], "2": [" "]}')
     assert unscored(run([row()], ["faithfulness"], judge), "faithfulness") == "no_claims"
 
 
