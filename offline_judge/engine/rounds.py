@@ -14,9 +14,11 @@ import json
 import math
 import re
 import time
+import traceback
 from collections.abc import Callable, Generator, Iterable, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache, partial
+from pathlib import Path
 from typing import Any, Literal, Protocol, TypeAlias
 
 import jsonschema
@@ -162,8 +164,8 @@ class Engine:
         """Run (generator, language) tasks to their end; return what each returned, in order.
 
         The language ("en" or "ko") is that of the prompts. A task whose ask failed ends as
-        `Unscored` with the failure's reason, one that raised as `Unscored("metric_error:<class>")`:
-        neither disturbs the others.
+        `Unscored` with the failure's reason, one that raised as `Unscored` with the reason
+        "metric_error:" and the class and line of the error: neither disturbs the others.
         """
         results: list[Any] = []
         ready: list[_Task] = []
@@ -212,7 +214,8 @@ class Engine:
             task.done(stop.value)
             return
         except Exception as error:  # noqa: BLE001 - one row's bug must not lose the other rows
-            task.done(Unscored(f"metric_error:{type(error).__name__}"))
+            reason = f"metric_error:{_where(error)}"
+            task.done(Failed(reason) if task.sees_failures else Unscored(reason))
             return
 
         self.usage.asks += len(asks)
@@ -363,6 +366,12 @@ _EXPANSIONS: dict[type, Callable[[Any, str, Room], Generator[Sequence[Ask], list
     Questions: expand_questions,
     Reasons: expand_reasons,
 }
+
+
+def _where(error: Exception) -> str:
+    """Name an error by its class and line: its message may quote a row."""
+    frame = traceback.extract_tb(error.__traceback__)[-1]
+    return f"{type(error).__name__}@{Path(frame.filename).name}:{frame.lineno}"
 
 
 def _fits(ask: Choose, language: str, room: Room) -> bool:
