@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import dataclasses
+import inspect
 import io
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
@@ -39,18 +41,25 @@ def summary_text(record: Mapping[str, Any]) -> str:
 
 
 def metrics_text(metrics: Mapping[str, type[Any]]) -> str:
-    """List the registered metrics with what they need."""
-    rows = [
-        (
-            cls.name + "".join(f"\n= {alias}" for alias in cls.aliases),
-            ", ".join(cls.needs),
-            f"{cls.range}, {cls.better} is better",
-            f"v{cls.version}",
-            cls.source,
-        )
-        for cls in metrics.values()
-    ]
-    return _table(("metric", "needs", "range", "version", "source"), rows)
+    """List the registered metrics by name: range, needs, settings, source and version."""
+    return "\n\n".join(_metric_text(metrics[name]) for name in sorted(metrics))
+
+
+def _metric_text(cls: type[Any]) -> str:
+    settings = ", ".join(f"{field.name}={field.default}" for field in dataclasses.fields(cls))
+    lines = {
+        "": (inspect.getdoc(cls) or "").partition("\n")[0],
+        "range": f"{cls.range}, {cls.better} is better",
+        "needs": ", ".join(cls.needs),
+        "uses": ", ".join(cls.uses),
+        "settings": settings,
+        "alias": ", ".join(cls.aliases),
+        "source": cls.source,
+    }
+    head = f"{cls.name}  (version {cls.version})"
+    return "\n".join(
+        [head, *(f"  {label:<8}  {text}" if label else f"  {text}" for label, text in lines.items() if text)]
+    )
 
 
 def evidence_text(row_id: str, evidence: Mapping[str, Mapping[str, Any]]) -> str:
