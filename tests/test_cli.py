@@ -161,7 +161,7 @@ def test_metrics_are_listed_with_source_and_version(cli):
         "arXiv:2309.15217",
         "retrieved_contexts",
         "[-1, 1]",
-        "v1",
+        "version 1",
     ):
         assert text in output
 
