@@ -7,11 +7,10 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
-#: Elements of the widest input in one block. On a CPU its float64 copy is 256 KiB, so the handful
-#: of temporaries of a formula stay in the L2 cache. It is also the most that torch computes on one
-#: thread: with twice as much, two threads gained at most 1.6x on a quiet machine of two cores and
-#: lost up to 57x on a busy one, where each operation waits for the thread that has no core.
-_CPU_BLOCK = 2**15
+#: Elements of the widest input in one block. Measured on 2 quiet cores with 2 MiB of L2 each: with
+#: 2**18 the whole batches of benchmarks/numeric_core.py took 0.034, 0.042 and 1.41 s, with 2**15, where
+#: torch keeps to one thread, 0.059, 0.086 and 2.57 s, with 2**19 0.030, 0.039 and 1.62 s.
+_CPU_BLOCK = 2**18
 #: An accelerator wants large kernels; this only bounds the memory, to 0.5 GiB a temporary.
 _ACCELERATOR_BLOCK = 2**26
 
