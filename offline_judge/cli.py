@@ -29,6 +29,9 @@ class _Commands(click.Group):
 @click.version_option(__version__, package_name="offline-judge")
 def main() -> None:
     """Evaluate retrieval-augmented generation with local models only."""
+    from offline_judge.air_gap import air_gap
+
+    click.get_current_context().with_resource(air_gap())  # a command may open its own gap with exceptions
 
 
 _data = click.argument("data", type=click.Path(path_type=Path))
@@ -81,6 +84,13 @@ _metrics_from = click.option(
 @click.option("--out", help="Folder of the run folders and the answer store. Default: runs.")
 @click.option("--name", help="Of the run folder.")
 @click.option("--store", help="File of the answer store. Default: answers.sqlite in --out.")
+@click.option(
+    "--allow-host",
+    multiple=True,
+    metavar="HOST[:PORT]",
+    callback=lambda _context, _option, hosts: hosts or None,  # none named says nothing about the file's
+    help="A host that may be reached besides this machine. May be given several times. Default: none.",
+)
 @click.option("--show-worst", is_flag=True, help="Print the evidence of the worst row too.")
 def evaluate(
     data: Path,

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from offline_judge.air_gap import AllowedHost
 from offline_judge.errors import UserError
 
 if sys.version_info >= (3, 11):
@@ -48,6 +49,7 @@ class Config:
         out: folder of the run folders and of the answer store.
         name: of the run folder; None makes one from the data set and the settings.
         store: file of the answer store; None means `answers.sqlite` in `out`.
+        allow_host: hosts that may be reached besides this machine, HOST or HOST:PORT; by default none.
     """
 
     metrics: tuple[str, ...] = ()
@@ -67,6 +69,7 @@ class Config:
     out: str = "runs"
     name: str | None = None
     store: str | None = None
+    allow_host: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         """Check each value.
@@ -83,6 +86,10 @@ class Config:
             raise _refuse("window_rows", self.window_rows, "1 or more")
         if self.context_length is not None and self.context_length < 512:
             raise _refuse("context_length", self.context_length, "512 or more")
+        if isinstance(self.allow_host, str):
+            raise _refuse("allow_host", self.allow_host, f"a list: [{self.allow_host!r}]")
+        for host in self.allow_host:
+            AllowedHost.parse(host)
 
     def to_json(self) -> dict[str, Any]:
         """Return the settings as the run record keeps them."""

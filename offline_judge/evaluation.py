@@ -14,7 +14,9 @@ from pathlib import Path
 from typing import Any, TypeVar, cast
 
 from offline_judge._version import __version__
+from offline_judge.air_gap import air_gap, host_of, refusal_notes
 from offline_judge.backends import open_embedder, open_judge
+from offline_judge.backends.offline_env import set_offline_env
 from offline_judge.backends.protocol import Embedder, Judge
 from offline_judge.config import Config, make_config
 from offline_judge.engine.asks import Check, Evidence, Gathered, Reason, Reasons, Source, Unscored
@@ -110,6 +112,8 @@ def evaluate(
     built = built or [parse(text) for text in config.metrics]
 
     with ExitStack() as stack:
+        set_offline_env()
+        gap = stack.enter_context(air_gap([*config.allow_host, *host_of(config.judge)]))
         rows = stack.enter_context(open_rows(dataset, config.column_map))
         chosen, coverage = _choose_metrics(built, rows, config)
         if on_coverage is not None:
@@ -143,7 +147,8 @@ def evaluate(
         record["usage"] = vars(engine.usage)
         record["seconds"] = round(time.time() - started, 3)
         record["started"] = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(started))
-        record["notes"] = list(rows.notes)
+        record["connections_refused"] = gap.refused()
+        record["notes"] = [*rows.notes, *refusal_notes(gap)]
         record["summary"] = {name: one.to_json() for name, one in summary.items()}
         writer.close(record)
     return Result(RunFolder(folder))

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import ipaddress
 import os
-import socket
 from pathlib import Path
 
 import pytest
 
+from offline_judge.air_gap import air_gap
 from offline_judge.backends.offline_env import set_offline_env
 
 set_offline_env()
@@ -16,34 +15,21 @@ set_offline_env()
 SHELF = Path(os.environ.get("OFFLINE_JUDGE_MODELS", Path(__file__).parents[1] / "models"))
 
 
-def _is_loopback(address) -> bool:
-    host = address[0]
-    if host in ("localhost", ""):
-        return True
-    try:
-        return ipaddress.ip_address(host.split("%")[0]).is_loopback
-    except ValueError:
-        return False
-
-
 @pytest.fixture(autouse=True, scope="session")
 def only_loopback():
-    """Let any attempt to connect beyond this machine fail the test that makes it."""
-    plain = {name: getattr(socket.socket, name) for name in ("connect", "connect_ex")}
+    """Refuse any connection beyond this machine."""
+    with air_gap() as gap:
+        yield gap
 
-    def guarded(name):
-        def connect(self, address):
-            if self.family != socket.AF_UNIX and not _is_loopback(address):
-                pytest.fail(f"a connection to {address[0]} was tried", pytrace=True)
-            return plain[name](self, address)
 
-        return connect
-
-    for name in plain:
-        setattr(socket.socket, name, guarded(name))
+@pytest.fixture(autouse=True)
+def reaches_nobody(only_loopback, request):
+    """Let a test fail whose code tried to reach another machine, also where a library hid the refusal."""
+    before = sum(one["count"] for one in only_loopback.refused())
     yield
-    for name, method in plain.items():
-        setattr(socket.socket, name, method)
+    after = only_loopback.refused()
+    if not request.node.get_closest_marker("reaches_out") and sum(one["count"] for one in after) > before:
+        pytest.fail(f"a connection was tried: {after}", pytrace=False)
 
 
 @pytest.fixture(scope="session")

@@ -190,3 +190,26 @@ class Brevity:
     assert result.exit_code == 0, result.output
     assert "brevity            0.000" in result.output
     assert "brevity[words=50]  1.000" in result.output
+
+
+@pytest.mark.reaches_out
+def test_a_file_of_metrics_that_reaches_out_is_stopped(cli, data, tmp_path):
+    mine = tmp_path / "mine.py"
+    mine.write_text("import socket\nsocket.create_connection(('192.0.2.1', 80))\n", encoding="utf-8")
+    result = cli("evaluate", data, "--import", mine)
+    assert result.exit_code == 2
+    assert "a connection to 192.0.2.1:80 was refused" in result.stderr
+    assert "asked by  mine, called from offline_judge" in result.stderr
+
+
+def test_allowed_hosts_come_from_the_file_and_from_flags(cli, data, tmp_path):
+    settings = tmp_path / "eval.toml"
+    settings.write_text('allow_host = ["10.0.0.5:8000"]', encoding="utf-8")
+    common = ("evaluate", data, "--metrics", "faithfulness", "--config", settings, "--name", "run")
+    for flags, allowed in ((), ["10.0.0.5:8000"]), (("--allow-host", "judge.example"), ["judge.example"]):
+        assert cli(*common, *flags).exit_code == 0
+        record = json.loads((tmp_path / "runs" / "run" / "run.json").read_text(encoding="utf-8"))
+        assert record["config"]["allow_host"] == allowed
+    refused = cli(*common, "--allow-host", "http://judge.example")
+    assert refused.exit_code == 2
+    assert "HOST:PORT" in refused.stderr

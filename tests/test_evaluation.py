@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
+import socket
 import stat
 
 import pytest
@@ -443,3 +445,22 @@ def test_sentences_can_be_the_claims(run):
     result = run([row()], ["faithfulness"], judge, claims="sentences", reasons="none")
     assert judge.generated == []
     assert result["faithfulness"] == [0.5]
+
+
+@pytest.mark.reaches_out
+def test_a_connection_that_a_model_tries_is_refused_and_stands_in_the_record(run):
+    class Chatty(StubEmbedder):
+        def embed(self, texts):
+            with contextlib.suppress(OSError):
+                socket.create_connection(("192.0.2.1", 443))
+            return super().embed(texts)
+
+    result = run([row()], ["semantic_similarity"], embedder=Chatty())
+    (refused,) = result.record["connections_refused"]
+    assert (refused["address"], refused["count"]) == ("192.0.2.1:443", 1)
+    assert refused["asked_by"].startswith("test_evaluation")
+    assert any("192.0.2.1:443" in note for note in result.record["notes"])
+
+
+def test_the_record_says_that_nothing_was_refused(run):
+    assert run([row()]).record["connections_refused"] == []

@@ -11,7 +11,7 @@ ROOT = Path(offline_judge.__file__).parent
 
 # From the bottom up; a module may import from its own layer and those before it.
 LAYERS = [
-    {"errors", "_version"},
+    {"errors", "_version", "air_gap"},
     {"numeric", "schema", "prompts", "text", "examples", "shelf"},
     {"backends"},
     {"engine"},
