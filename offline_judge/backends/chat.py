@@ -28,41 +28,59 @@ _FIXED_DATE = datetime(2025, 1, 1, tzinfo=timezone.utc)
 _PROBE = "offline judge probe"
 
 
+#: Marks of the block in which a reasoning model thinks before it answers.
+THINK_OPEN, THINK_CLOSE = "<think>", "</think>"
+
+
 @dataclass(frozen=True, slots=True)
 class Prompt:
-    """A call that is ready to be run: its place among the calls, its token ids, its options' ids."""
+    """A call that is ready to be run: its place among the calls, its token ids, its options' ids.
+
+    Where `thinks` holds, the ids end inside an open think block. What the model writes there, up to
+    `Chat.thinking_tokens` tokens, goes to `Chat.after_thinking`, which gives the prompt of the answer.
+    """
 
     position: int
     call: Call
     ids: list[int]
     option_ids: tuple[int, ...] = ()
+    thinks: bool = False
 
 
 class Chat:
-    """A tokenizer with its chat template."""
+    """A tokenizer with its chat template.
 
-    def __init__(self, tokenizer: Any) -> None:
+    `thinking_tokens` is the length of the think block that comes before every answer; 0 is none.
+    """
+
+    def __init__(self, tokenizer: Any, thinking_tokens: int = 0) -> None:
         """Probe the template.
 
         Raises:
-            UserError: where the tokenizer has no chat template.
+            UserError: where the tokenizer has no chat template, or no think block but shall think.
         """
         if not tokenizer.chat_template:
             raise UserError(
                 f"the model in {tokenizer.name_or_path} has no chat template",
                 {"to fix": "take an instruct model; base models can't be judges"},
             )
+        if thinking_tokens and "think" not in tokenizer.chat_template:
+            raise UserError(
+                f"the model in {tokenizer.name_or_path} has no think block",
+                {"looked for": f"{THINK_OPEN} in its chat template", "to fix": "leave thinking off"},
+            )
         self.tokenizer = tokenizer
+        self.thinking_tokens = thinking_tokens
         self._control_tokens = _control_token_pattern(tokenizer)
         self._has_system_role = self._probe_system_role()
         self._option_ids: dict[tuple[str, ...], tuple[int, ...]] = {}
 
     @classmethod
-    def load(cls, path: Path) -> Chat:
+    def load(cls, path: Path, thinking_tokens: int = 0) -> Chat:
         """Load the tokenizer of a local model folder.
 
         Raises:
-            UserError: where it can't be loaded, or has no chat template.
+            UserError: where it can't be loaded, has no chat template, or no think block but shall think.
         """
         set_offline_env()
         from transformers import AutoTokenizer
@@ -73,7 +91,7 @@ class Chat:
             )
         except (OSError, ValueError, KeyError, ImportError) as error:
             raise cannot_load(path, error) from error
-        return cls(tokenizer)
+        return cls(tokenizer, thinking_tokens)
 
     def n_tokens(self, texts: Sequence[str]) -> list[int]:
         """Tokens of each text alone, without template or special tokens."""
@@ -87,16 +105,23 @@ class Chat:
             into the context, or `judge_options_ambiguous` where two options begin with one token.
         """
         ids = self.token_ids(call.messages)
-        n_output = 1 if isinstance(call, ChooseCall) else call.max_tokens
+        n_output = self.thinking_tokens + (1 if isinstance(call, ChooseCall) else call.max_tokens)
         if len(ids) + n_output > context_length:
             detail = f"{len(ids)} tokens and {n_output} of output, context {context_length}"
             return Failed("judge_prompt_too_long", detail)
+        thinks = self.thinking_tokens > 0
         if not isinstance(call, ChooseCall):
-            return Prompt(position, call, ids)
+            return Prompt(position, call, ids, thinks=thinks)
         option_ids = self.first_token_ids(call.options)
         if len(set(option_ids)) < len(option_ids):
             return Failed("judge_options_ambiguous", f"{len(option_ids)} options begin with fewer tokens")
-        return Prompt(position, call, ids, option_ids)
+        return Prompt(position, call, ids, option_ids, thinks)
+
+    def after_thinking(self, prompt: Prompt, thought: str) -> Prompt:
+        """Close the think block behind what the model wrote in it: the prompt of the answer itself."""
+        thought = self.neutralise(thought.partition(THINK_CLOSE)[0].strip())
+        ids = prompt.ids + self._encode(f"{thought}\n{THINK_CLOSE}\n\n")
+        return Prompt(prompt.position, prompt.call, ids, prompt.option_ids)
 
     def token_ids(self, messages: Sequence[Message]) -> list[int]:
         """Token ids of the messages, up to and with the opening of the assistant's turn."""
@@ -117,9 +142,12 @@ class Chat:
         if not self._has_system_role:
             harmless = _fold_system_into_user(harmless)
         text = self._apply_template(harmless)
-        if text.rstrip().endswith("<think>"):
-            # The template opens a thinking block that no switch turns off. The answer is read at once.
-            text = text.rstrip() + "\n\n</think>\n\n"
+        is_open = text.rstrip().endswith(THINK_OPEN)
+        if self.thinking_tokens:
+            return text if is_open else f"{text}{THINK_OPEN}\n"
+        if is_open:
+            # The template opens a think block that no switch turns off. The answer is read at once.
+            return f"{text.rstrip()}\n\n{THINK_CLOSE}\n\n"
         return text
 
     def neutralise(self, content: str) -> str:
@@ -135,7 +163,7 @@ class Chat:
             [{"role": role, "content": content} for role, content in messages],
             tokenize=False,
             add_generation_prompt=True,
-            enable_thinking=False,
+            enable_thinking=self.thinking_tokens > 0,
             strftime_now=_FIXED_DATE.strftime,
         )
         return text

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from offline_judge.backends.batching import batches, halve_when_out_of_memory
-from offline_judge.backends.chat import Prompt
+from offline_judge.backends.chat import THINK_CLOSE, Prompt
 from offline_judge.backends.json_constraint import Constraint
 from offline_judge.backends.protocol import Answer, Failed, GenerateCall, Generated, TokenCount
 
@@ -55,8 +55,9 @@ class ConstrainedGenerator:
     def _start(self, prompt: Prompt) -> _Row | Failed:
         call = prompt.call
         assert isinstance(call, GenerateCall)
+        constraint: Constraint
         try:
-            constraint = self._constrain(call.schema)
+            constraint = _ThinkBlock(self._tokenizer) if prompt.thinks else self._constrain(call.schema)
         except ValueError as error:
             return Failed("judge_error", type(error).__name__)
         return _Row(prompt, call, constraint, torch.Generator().manual_seed(call.seed))
@@ -120,8 +121,26 @@ class ConstrainedGenerator:
 
     def _answer(self, row: _Row) -> Answer:
         assert row.finish is not None
-        text = self._tokenizer.decode(row.ids, skip_special_tokens=True, clean_up_tokenization_spaces=False)
+        text = self._tokenizer.decode(
+            row.ids, skip_special_tokens=not row.prompt.thinks, clean_up_tokenization_spaces=False
+        )
         return Generated(text, row.finish, TokenCount(len(row.prompt.ids), 0, len(row.ids)))
+
+
+class _ThinkBlock:
+    """Any token, until the think block is closed."""
+
+    def __init__(self, tokenizer: Any) -> None:
+        self._tokenizer = tokenizer
+        self._last_ids: list[int] = []
+
+    def write_mask(self, bitmask: Tensor, row: int) -> None:
+        bitmask[row] = -1
+
+    def accept(self, token_id: int) -> bool:
+        # The mark can be one token or several, and no token is shorter than a byte.
+        self._last_ids = [*self._last_ids, token_id][-len(THINK_CLOSE) :]
+        return THINK_CLOSE in self._tokenizer.decode(self._last_ids)
 
 
 def _n_tokens_at_most(prompt: Prompt) -> int:

@@ -7,7 +7,8 @@ one bad call: that call's answer is a `Failed` with a reason code.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+import math
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal, Protocol, TypeAlias
 
@@ -75,6 +76,23 @@ class Failed:
 
     reason: str
     detail: str = ""
+
+
+def chosen_from(
+    logprobs: Mapping[int, float], option_ids: Sequence[int], tokens: TokenCount
+) -> Chosen | Failed:
+    """Renormalise the log-probabilities of the options' first tokens: p_i = exp(l_i) / sum_j exp(l_j).
+
+    An option without a log-probability counts as 0.
+
+    Returns:
+        `Failed` with `judge_no_logprobs` where no option has one.
+    """
+    weights = [math.exp(logprobs[token_id]) if token_id in logprobs else 0.0 for token_id in option_ids]
+    total = math.fsum(weights)
+    if not total > 0:
+        return Failed("judge_no_logprobs", f"none of {len(option_ids)} options")
+    return Chosen(tuple(weight / total for weight in weights), tokens)
 
 
 Call: TypeAlias = GenerateCall | ChooseCall

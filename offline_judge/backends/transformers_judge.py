@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
 
@@ -20,7 +21,15 @@ from offline_judge.backends.model_folder import (
     package_versions,
 )
 from offline_judge.backends.offline_env import set_offline_env
-from offline_judge.backends.protocol import Answer, Call, ChooseCall, Failed
+from offline_judge.backends.protocol import (
+    Answer,
+    Call,
+    ChooseCall,
+    Failed,
+    GenerateCall,
+    Generated,
+    TokenCount,
+)
 
 
 class TransformersJudge:
@@ -35,6 +44,7 @@ class TransformersJudge:
         context_length: int | None = None,
         device: str | None = None,
         structured_backend: str = "guidance",
+        thinking_tokens: int = 0,
     ) -> None:
         """Read the tokenizer; the model is loaded with the first call that needs it.
 
@@ -43,10 +53,11 @@ class TransformersJudge:
         """
         set_offline_env()
         self.name = name
-        self.context_length = find_context_length(path, context_length)
+        self._context_length = find_context_length(path, context_length)
+        self.context_length = self._context_length - thinking_tokens
         self._path = path
         self._structured_backend = structured_backend
-        self._chat = Chat.load(path)
+        self._chat = Chat.load(path, thinking_tokens)
         self._device = torch.device(device or ("cuda" if torch.cuda.is_available() else "cpu"))
         # On the CPU, what else is in a batch moves a float32 logit by 1e-5 and a bfloat16 one by 1e-1.
         self._dtype = torch.float32 if self._device.type == "cpu" else torch.bfloat16
@@ -57,6 +68,7 @@ class TransformersJudge:
             "device": self._device.type,
             "structured_backend": structured_backend,
             "chat_version": CHAT_VERSION,
+            **({"thinking_tokens": thinking_tokens} if thinking_tokens else {}),
         }
         self.fingerprint = combine_fingerprint(fingerprint, self._settings)
 
@@ -89,18 +101,51 @@ class TransformersJudge:
 
     def answer(self, calls: Sequence[Call]) -> Iterator[tuple[int, Answer]]:
         """Yield (position, answer) once for every call: read-outs first, then generations."""
-        choices: list[Prompt] = []
-        generations: list[Prompt] = []
+        prompts: list[Prompt] = []
         for position, call in enumerate(calls):
-            prompt = self._chat.prepare(position, call, self.context_length)
+            prompt = self._chat.prepare(position, call, self._context_length)
             if isinstance(prompt, Failed):
                 yield position, prompt
             else:
-                (choices if isinstance(call, ChooseCall) else generations).append(prompt)
+                prompts.append(prompt)
+        thought: dict[int, TokenCount] = {}
+        if self._chat.thinking_tokens:
+            prompts, thought = self._think(prompts)
+        choices = [prompt for prompt in prompts if isinstance(prompt.call, ChooseCall)]
+        generations = [prompt for prompt in prompts if isinstance(prompt.call, GenerateCall)]
+        for position, answer in self._read_and_generate(choices, generations):
+            before = thought.get(position)
+            if before is not None and not isinstance(answer, Failed):
+                n_output = before.output + answer.tokens.output
+                answer = replace(answer, tokens=replace(before, output=n_output))
+            yield position, answer
+
+    def _read_and_generate(
+        self, choices: Sequence[Prompt], generations: Sequence[Prompt]
+    ) -> Iterator[tuple[int, Answer]]:
         if choices:
             yield from self._model[0].read(choices)
         if generations:
             yield from self._model[1].generate(generations)
+
+    def _think(self, prompts: Sequence[Prompt]) -> tuple[list[Prompt], dict[int, TokenCount]]:
+        """Let the model fill each prompt's think block; return the prompts of the answers, and the cost."""
+        thinking = []
+        for prompt in prompts:
+            call, n_tokens = prompt.call, self._chat.thinking_tokens
+            if isinstance(call, GenerateCall):
+                call = replace(call, max_tokens=n_tokens)
+            else:
+                call = GenerateCall(call.messages, "", n_tokens)
+            thinking.append(replace(prompt, call=call))
+        by_position = {prompt.position: prompt for prompt in prompts}
+        answering, tokens = [], {}
+        for position, thought in self._model[1].generate(thinking):
+            assert isinstance(thought, Generated)
+            answering.append(self._chat.after_thinking(by_position[position], thought.text))
+            tokens[position] = thought.tokens
+        answering.sort(key=lambda prompt: prompt.position)  # neighbours share a prefix
+        return answering, tokens
 
     def n_tokens(self, texts: Sequence[str]) -> list[int]:
         """Tokens of each text alone, without a chat template."""
@@ -108,7 +153,7 @@ class TransformersJudge:
 
     def describe(self) -> dict[str, object]:
         """Return what the run record keeps."""
-        return {**self._settings, "context_length": self.context_length}
+        return {**self._settings, "context_length": self._context_length}
 
     def close(self) -> None:
         """Free the model's memory."""

@@ -5,15 +5,15 @@ from __future__ import annotations
 import gc
 import itertools
 import logging
-import math
 import os
 import warnings
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeGuard
 
-from offline_judge.backends.chat import CHAT_VERSION, Chat, Prompt
+from offline_judge.backends.chat import CHAT_VERSION, THINK_CLOSE, Chat, Prompt
 from offline_judge.backends.json_constraint import schema_for
 from offline_judge.backends.model_folder import (
     cannot_load,
@@ -26,10 +26,11 @@ from offline_judge.backends.protocol import (
     Answer,
     Call,
     ChooseCall,
-    Chosen,
     Failed,
+    GenerateCall,
     Generated,
     TokenCount,
+    chosen_from,
 )
 from offline_judge.errors import UserError
 
@@ -37,6 +38,27 @@ from offline_judge.errors import UserError
 _CPU_BLOCK_TOKENS = 32
 #: Share of the GPU's memory; the embedder lives in the rest.
 _GPU_MEMORY_SHARE = 0.85
+
+#: Requests that the engine holds at once. More would be prefilled before the first are decoded, so
+#: that no answer is on disk for a long time; fewer would leave the engine without work.
+_MOST_IN_FLIGHT_ON_CPU, _MOST_IN_FLIGHT = 64, 4096
+
+
+@dataclass(frozen=True, slots=True)
+class _Running:
+    """A prompt in the engine, and the tokens that its think block has cost before."""
+
+    prompt: Prompt
+    thought: TokenCount | None = None
+
+    def after_thinking(self, chat: Chat, output: Any) -> _Running:
+        return _Running(chat.after_thinking(self.prompt, output.outputs[0].text), self.tokens(output))
+
+    def tokens(self, output: Any) -> TokenCount:
+        n_cached, n_output = output.num_cached_tokens or 0, len(output.outputs[0].token_ids)
+        if self.thought is None:
+            return TokenCount(len(self.prompt.ids), n_cached, n_output)
+        return TokenCount(self.thought.prompt, self.thought.cached, self.thought.output + n_output)
 
 
 class VllmJudge:
@@ -52,6 +74,7 @@ class VllmJudge:
         device: str | None = None,
         seed: int = 0,
         structured_backend: str = "guidance",
+        thinking_tokens: int = 0,
     ) -> None:
         """Read the tokenizer; the engine starts with the first call that needs it.
 
@@ -60,12 +83,14 @@ class VllmJudge:
         """
         set_offline_env()
         self.name = name
-        self.context_length = find_context_length(path, context_length)
+        self._context_length = find_context_length(path, context_length)
+        self.context_length = self._context_length - thinking_tokens
         self._path = path
         self._seed = seed
         self._structured_backend = structured_backend
-        self._chat = Chat.load(path)
+        self._chat = Chat.load(path, thinking_tokens)
         self._device_type = _check_device(device)
+        self._most_in_flight = _MOST_IN_FLIGHT_ON_CPU if self._device_type == "cpu" else _MOST_IN_FLIGHT
         self._dtype = _cpu_dtype() if self._device_type == "cpu" else "bfloat16"
         self._request_ids = map(str, itertools.count())
         self._settings: dict[str, object] = {
@@ -77,6 +102,7 @@ class VllmJudge:
             "device": self._device_type,
             "structured_backend": structured_backend,
             "chat_version": CHAT_VERSION,
+            **({"thinking_tokens": thinking_tokens} if thinking_tokens else {}),
         }
         self.fingerprint = combine_fingerprint(fingerprint, self._settings)
 
@@ -100,7 +126,7 @@ class VllmJudge:
                     load_format="safetensors",
                     use_tqdm_on_load=False,
                     dtype=self._dtype,
-                    max_model_len=self.context_length,
+                    max_model_len=self._context_length,
                     enable_prefix_caching=True,
                     enforce_eager=on_cpu,
                     gpu_memory_utilization=_GPU_MEMORY_SHARE,
@@ -109,39 +135,52 @@ class VllmJudge:
                     structured_outputs_config=_structured_outputs_config(self._structured_backend),
                     seed=self._seed,
                     disable_log_stats=True,
-                    **(_cpu_settings(self.context_length) if on_cpu else {}),
+                    **(_cpu_settings(self._context_length) if on_cpu else {}),
                 )
         except (OSError, ValueError, KeyError, ImportError, RuntimeError) as error:
             raise cannot_load(self._path, error) from error
 
     def answer(self, calls: Sequence[Call]) -> Iterator[tuple[int, Answer]]:
         """Yield (position, answer) once for every call, in the order in which the engine ends them."""
-        waiting: dict[str, Prompt] = {}
+        unsent = enumerate(calls)
+        running: dict[str, _Running] = {}
         engine = self._llm.llm_engine
         try:
-            for position, call in enumerate(calls):
-                prompt = self._chat.prepare(position, call, self.context_length)
-                if isinstance(prompt, Failed):
-                    yield position, prompt
-                    continue
-                request_id = next(self._request_ids)
-                try:
-                    engine.add_request(
-                        request_id, {"prompt_token_ids": prompt.ids}, self._sampling_params(prompt)
-                    )
-                except Exception as error:  # noqa: BLE001 - a refusal has another class in each version
-                    yield position, Failed("judge_error", type(error).__name__)
-                    continue
-                waiting[request_id] = prompt
-            while waiting:
+            while True:
+                for position, call in itertools.islice(unsent, self._most_in_flight - len(running)):
+                    prompt = self._chat.prepare(position, call, self._context_length)
+                    failed = prompt if isinstance(prompt, Failed) else self._send(_Running(prompt), running)
+                    if failed is not None:
+                        yield position, failed
+                if not running:
+                    return
                 for output in engine.step():
-                    if output.finished and output.request_id in waiting:
-                        prompt = waiting.pop(output.request_id)
-                        yield prompt.position, _answer(prompt, output)
+                    if not output.finished or output.request_id not in running:
+                        continue
+                    one = running.pop(output.request_id)
+                    if not one.prompt.thinks:
+                        yield one.prompt.position, _answer(one, output)
+                        continue
+                    answering = one.after_thinking(self._chat, output)
+                    failed = self._send(answering, running)
+                    if failed is not None:
+                        yield one.prompt.position, failed
         finally:
             # The caller has stopped asking: what it no longer waits for isn't computed.
-            if waiting:
-                engine.abort_request(list(waiting))
+            if running:
+                engine.abort_request(list(running))
+
+    def _send(self, one: _Running, running: dict[str, _Running]) -> Failed | None:
+        """Hand a prompt to the engine and note it as running; or say why the engine refuses it."""
+        request_id = next(self._request_ids)
+        try:
+            self._llm.llm_engine.add_request(
+                request_id, {"prompt_token_ids": one.prompt.ids}, self._sampling_params(one.prompt)
+            )
+        except Exception as error:  # noqa: BLE001 - a refusal has another class in each version
+            return Failed("judge_error", type(error).__name__)
+        running[request_id] = one
+        return None
 
     def n_tokens(self, texts: Sequence[str]) -> list[int]:
         """Tokens of each text alone, without a chat template."""
@@ -149,7 +188,7 @@ class VllmJudge:
 
     def describe(self) -> dict[str, object]:
         """Return what the run record keeps."""
-        return {**self._settings, "context_length": self.context_length}
+        return {**self._settings, "context_length": self._context_length}
 
     def close(self) -> None:
         """Stop the engine and free its memory."""
@@ -164,6 +203,11 @@ class VllmJudge:
         from vllm.sampling_params import StructuredOutputsParams
 
         call = prompt.call
+        if prompt.thinks:
+            sampled = {"temperature": call.temperature, "seed": call.seed} if _is_sampled(call) else {}
+            return SamplingParams(
+                **{"temperature": 0.0, **sampled}, max_tokens=self._chat.thinking_tokens, stop=[THINK_CLOSE]
+            )
         if isinstance(call, ChooseCall):
             return SamplingParams(
                 max_tokens=1,
@@ -237,18 +281,19 @@ def _structured_outputs_config(structured_backend: str) -> dict[str, object]:
     return {"backend": structured_backend, "disable_any_whitespace": True}
 
 
-def _answer(prompt: Prompt, output: Any) -> Answer:
-    completion = output.outputs[0]
-    tokens = TokenCount(len(prompt.ids), output.num_cached_tokens or 0, len(completion.token_ids))
-    if isinstance(prompt.call, ChooseCall):
+def _is_sampled(call: Call) -> TypeGuard[GenerateCall]:
+    return isinstance(call, GenerateCall) and call.temperature > 0
+
+
+def _answer(one: _Running, output: Any) -> Answer:
+    call, completion = one.prompt.call, output.outputs[0]
+    tokens = one.tokens(output)
+    if isinstance(call, ChooseCall):
         found = completion.logprobs[0]
-        weights = [
-            math.exp(found[token_id].logprob) if token_id in found else 0.0 for token_id in prompt.option_ids
-        ]
-        total = math.fsum(weights)
-        if not total > 0:
-            return Failed("judge_error", "no logprobs of the options")
-        return Chosen(tuple(weight / total for weight in weights), tokens)
+        logprobs = {
+            token_id: found[token_id].logprob for token_id in one.prompt.option_ids if token_id in found
+        }
+        return chosen_from(logprobs, one.prompt.option_ids, tokens)
     if completion.finish_reason not in ("stop", "length"):
         return Failed("judge_error", f"finish reason {completion.finish_reason}")
     return Generated(completion.text, completion.finish_reason, tokens)
