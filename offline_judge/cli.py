@@ -1,4 +1,4 @@
-"""The command line: `offline-judge evaluate | check | rescore | show | metrics`."""
+"""The command line: `offline-judge evaluate | check | rescore | show | serve | metrics`."""
 
 from __future__ import annotations
 
@@ -63,7 +63,18 @@ _metrics_from = click.option(
 @_metrics
 @_map
 @_metrics_from
-@click.option("--judge", metavar="MODEL", help="A model on the shelf, or a model folder.")
+@click.option(
+    "--judge",
+    metavar="MODEL",
+    help="A model on the shelf, a model folder, or a server's address: http://127.0.0.1:8000/v1. "
+    "Several addresses of one model, separated by commas, share the load.",
+)
+@click.option("--serve", is_flag=True, default=None, help="Start a vLLM server of the judge for this run.")
+@click.option("--served-model", metavar="NAME", help="Which model of the judge's server.")
+@click.option("--ask-timeout-s", type=float, help="Seconds that a server may take for one ask. Default: 600.")
+@click.option("--retries", type=int, help="How often a failed ask is sent to a server again. Default: 4.")
+@click.option("--thinking", type=click.Choice(["off", "on"]), help="Whether a reasoning model thinks first.")
+@click.option("--thinking-tokens", type=int, help="Length of its think block, at most. Default: 1024.")
 @click.option("--embedder", metavar="MODEL", help="A model on the shelf, or a model folder.")
 @click.option("--config", type=click.Path(path_type=Path), help="A TOML file with any of these settings.")
 @click.option("--backend", type=click.Choice(["auto", "vllm", "transformers"]), help="What runs the judge.")
@@ -218,6 +229,31 @@ def show(run: Path, row_id: str | None, worst: bool) -> None:
     except KeyError:
         raise UserError(f"no row {row_id!r} in {run}") from None
     click.echo(evidence_text(row_id, evidence))
+
+
+@main.command()
+@click.argument("model")
+@click.option("--port", type=int, help="Default: 8000.", default=8000, show_default=True)
+@click.option("--context-length", type=int, help="Tokens of prompt and output. Default: at most 8192.")
+@click.option("--tensor-parallel", type=int, help="GPUs that the model is spread over. Default: all.")
+@click.option(
+    "--gpu-memory-share", type=float, default=0.85, show_default=True, help="Of each GPU that it uses."
+)
+@click.option(
+    "--structured-backend", type=click.Choice(["guidance", "outlines"]), default="guidance", show_default=True
+)
+@click.option("--log", type=click.Path(path_type=Path), default=Path("vllm-server.log"), show_default=True)
+@click.argument("extra", nargs=-1, type=click.UNPROCESSED)
+def serve(model: str, log: Path, extra: tuple[str, ...], **settings: Any) -> None:
+    """Serve MODEL, on the shelf or a folder, with vLLM on the loopback address until Ctrl-C.
+
+    What stands behind `--` goes to vLLM's own command line as it is.
+    """
+    from offline_judge.backends.served.vllm_server import serve_until_interrupted
+    from offline_judge.shelf import Shelf
+
+    found = Shelf().find(model, "judge")
+    serve_until_interrupted(found.path, found.name, log=log, extra=extra, say=click.echo, **settings)
 
 
 @main.command("metrics")

@@ -24,6 +24,7 @@ _CHOICES = {
     "reasons": ("failed", "all", "none"),
     "language": ("auto", "en", "ko"),
     "structured_backend": ("guidance", "outlines"),
+    "thinking": ("off", "on"),
 }
 
 
@@ -34,8 +35,15 @@ class Config:
     Attributes:
         metrics: names, with settings in brackets where they differ from the defaults. Empty means
             the default metrics that at least one row can score.
-        judge, embedder: a model on the shelf, or the path of a model folder.
+        judge, embedder: a model on the shelf, or the path of a model folder. The judge may also be the
+            address of a server, http://HOST:PORT/v1, or several of one model separated by commas.
         backend: what runs the judge; "auto" takes vLLM where it is installed.
+        serve: start a vLLM server of the judge for the length of the run.
+        served_model: which model of the judge's server, where it has several.
+        ask_timeout_s: seconds that a server may take for one ask, from its dispatch.
+        retries: how often an ask is sent again that failed for a passing reason.
+        thinking: whether a reasoning model thinks before each answer.
+        thinking_tokens: length of its think block, at most.
         structured_backend: what holds the judge to its JSON schema.
         context_length: tokens of prompt and output together; None takes the model's, at most 8192.
         device: where the models run; None takes a GPU where there is one.
@@ -56,6 +64,12 @@ class Config:
     judge: str | None = None
     embedder: str | None = None
     backend: str = "auto"
+    serve: bool = False
+    served_model: str | None = None
+    ask_timeout_s: float = 600.0
+    retries: int = 4
+    thinking: str = "off"
+    thinking_tokens: int = 1024
     structured_backend: str = "guidance"
     context_length: int | None = None
     device: str | None = None
@@ -84,6 +98,12 @@ class Config:
             raise _refuse("max_unscored", self.max_unscored, "a share from 0 to 1")
         if self.window_rows < 1:
             raise _refuse("window_rows", self.window_rows, "1 or more")
+        if not self.ask_timeout_s > 0:
+            raise _refuse("ask_timeout_s", self.ask_timeout_s, "seconds above 0")
+        if self.retries < 0:
+            raise _refuse("retries", self.retries, "0 or more")
+        if self.thinking_tokens < 1:
+            raise _refuse("thinking_tokens", self.thinking_tokens, "1 or more")
         if self.context_length is not None and self.context_length < 512:
             raise _refuse("context_length", self.context_length, "512 or more")
         if isinstance(self.allow_host, str):

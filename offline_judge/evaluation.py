@@ -14,10 +14,12 @@ from pathlib import Path
 from typing import Any, TypeVar, cast
 
 from offline_judge._version import __version__
-from offline_judge.air_gap import air_gap, host_of, refusal_notes
-from offline_judge.backends import open_embedder, open_judge
+from offline_judge.air_gap import air_gap, refusal_notes
+from offline_judge.backends import open_embedder, open_judge, open_served_judge
 from offline_judge.backends.offline_env import set_offline_env
 from offline_judge.backends.protocol import Embedder, Judge
+from offline_judge.backends.served.addresses import hosts_of, is_address, parse_addresses
+from offline_judge.backends.served.vllm_server import VllmServer
 from offline_judge.config import Config, make_config
 from offline_judge.engine.asks import Check, Evidence, Gathered, Reason, Reasons, Source, Unscored
 from offline_judge.engine.rounds import Engine, Progress
@@ -30,7 +32,7 @@ from offline_judge.result import Result
 from offline_judge.run_folder import Outcome, RunFolder, RunWriter
 from offline_judge.schema import Coverage, Row, RowSource, ScorableRow, check, open_rows
 from offline_judge.scoring import score_rows
-from offline_judge.shelf import Role, Shelf
+from offline_judge.shelf import LocalModel, Role, Shelf
 from offline_judge.summary import MetricSummary
 from offline_judge.text import prompt_language
 
@@ -113,7 +115,7 @@ def evaluate(
 
     with ExitStack() as stack:
         set_offline_env()
-        gap = stack.enter_context(air_gap([*config.allow_host, *host_of(config.judge)]))
+        gap = stack.enter_context(air_gap([*config.allow_host, *hosts_of(config.judge)]))
         rows = stack.enter_context(open_rows(dataset, config.column_map))
         chosen, coverage = _choose_metrics(built, rows, config)
         if on_coverage is not None:
@@ -148,7 +150,8 @@ def evaluate(
         record["seconds"] = round(time.time() - started, 3)
         record["started"] = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(started))
         record["connections_refused"] = gap.refused()
-        record["notes"] = [*rows.notes, *refusal_notes(gap)]
+        notes = [note for model in record["models"].values() for note in model.pop("notes", ())]
+        record["notes"] = [*rows.notes, *notes, *refusal_notes(gap)]
         record["summary"] = {name: one.to_json() for name, one in summary.items()}
         writer.close(record)
     return Result(RunFolder(folder))
@@ -272,24 +275,57 @@ def _open_models(
                 f"{', '.join(users)}: no {role} is given",
                 {"to fix": f"{role}='NAME' (--{role} NAME), a model on the shelf or a model folder"},
             )
-        found[role] = shelf.find(model, cast(Role, role)) if isinstance(model, str | Path) else model
+        if isinstance(model, str) and role == "judge" and is_address(model):
+            parse_addresses(model)
+            found[role] = model
+        else:
+            found[role] = shelf.find(model, cast(Role, role)) if isinstance(model, str | Path) else model
     opened: dict[str, Any] = {}
     for role, model in found.items():
-        if model is not given[role]:
-            common = {"name": model.name, "fingerprint": model.fingerprint, "device": config.device}
-            if role == "judge":
-                model = open_judge(
-                    model.path,
-                    backend=config.backend,
-                    structured_backend=config.structured_backend,
-                    context_length=config.context_length,
-                    **common,
-                )
-            else:
-                model = open_embedder(model.path, **common)
+        if role == "judge" and isinstance(model, str | LocalModel):
+            model = _open_judge(model, config, stack)
+            stack.callback(model.close)
+        elif isinstance(model, LocalModel):
+            model = open_embedder(
+                model.path, name=model.name, fingerprint=model.fingerprint, device=config.device
+            )
             stack.callback(model.close)
         opened[role] = model
     return opened.get("judge"), opened.get("embedder")
+
+
+def _open_judge(model: LocalModel | str, config: Config, stack: ExitStack) -> Judge:
+    """Load a local model, serve it for the length of the run, or reach the server that is named."""
+    shared: dict[str, Any] = {
+        "context_length": config.context_length,
+        "structured_backend": config.structured_backend,
+        "thinking_tokens": config.thinking_tokens if config.thinking == "on" else 0,
+    }
+    if isinstance(model, LocalModel) and not config.serve:
+        return open_judge(
+            model.path,
+            name=model.name,
+            fingerprint=model.fingerprint,
+            backend=config.backend,
+            device=config.device,
+            **shared,
+        )
+    shared |= {
+        "model": config.served_model,
+        "ask_timeout_s": config.ask_timeout_s,
+        "n_retries": config.retries,
+    }
+    if isinstance(model, str):
+        return open_served_judge(model, **shared)
+    server = VllmServer(
+        model.path,
+        model.name,
+        log=Path(config.out) / "vllm-server.log",
+        context_length=config.context_length,
+        structured_backend=config.structured_backend,
+    )
+    stack.enter_context(server)
+    return open_served_judge(server.address, fingerprint=model.fingerprint, **shared)
 
 
 def _model_name(model: str | Path | Judge | Embedder | None) -> str | None:

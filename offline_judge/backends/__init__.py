@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from offline_judge.backends.json_constraint import check_structured_backend
 from offline_judge.backends.model_folder import read_model_config
@@ -12,7 +12,10 @@ from offline_judge.backends.offline_env import set_offline_env
 from offline_judge.backends.protocol import Embedder, Judge
 from offline_judge.errors import UserError
 
-__all__ = ["open_embedder", "open_judge"]
+if TYPE_CHECKING:
+    from offline_judge.backends.served.served_judge import ServedJudge
+
+__all__ = ["open_embedder", "open_judge", "open_served_judge"]
 
 
 def open_judge(
@@ -25,6 +28,7 @@ def open_judge(
     device: str | None = None,
     seed: int = 0,
     structured_backend: str = "guidance",
+    thinking_tokens: int = 0,
 ) -> Judge:
     """Load an instruct model from a local folder.
 
@@ -38,6 +42,7 @@ def open_judge(
         device: "cpu", "cuda", …; None takes a GPU where there is one.
         seed: of the engine. Sampling has a seed of its own in every call.
         structured_backend: what holds generations to their schema, "guidance" or "outlines".
+        thinking_tokens: length of the think block of a reasoning model before each answer; 0 is none.
 
     Raises:
         UserError: for an unknown option, a folder that holds no loadable model, or a missing package.
@@ -59,6 +64,7 @@ def open_judge(
             device=device,
             seed=seed,
             structured_backend=structured_backend,
+            thinking_tokens=thinking_tokens,
         )
     if backend != "transformers":
         raise UserError(f"backend {backend!r} is not known", {"one of": "auto, vllm, transformers"})
@@ -72,7 +78,24 @@ def open_judge(
         context_length=context_length,
         device=device,
         structured_backend=structured_backend,
+        thinking_tokens=thinking_tokens,
     )
+
+
+def open_served_judge(addresses: str, **settings: Any) -> ServedJudge:
+    """Reach an instruct model behind an OpenAI-compatible server, or several servers of one model.
+
+    Args:
+        addresses: "http://127.0.0.1:8000/v1", several separated by commas.
+        **settings: see `offline_judge.backends.served.served_judge.ServedJudge`.
+
+    Raises:
+        UserError: where a server does not answer or can't do what a judge needs.
+    """
+    set_offline_env()
+    from offline_judge.backends.served.served_judge import ServedJudge
+
+    return ServedJudge(addresses, **settings)
 
 
 def open_embedder(path: Path, *, name: str, fingerprint: str, device: str | None = None) -> Embedder:

