@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import hashlib
 import itertools
 import json
@@ -146,7 +147,7 @@ def evaluate(
                 summary[outcome.metric].add(outcome.score, outcome.soft, outcome.unscored)
             if progress is not None:
                 progress.rows_done(len(window))
-        record["usage"] = vars(engine.usage)
+        record["usage"] = dataclasses.asdict(engine.usage)
         record["seconds"] = round(time.time() - started, 3)
         record["started"] = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(started))
         record["connections_refused"] = gap.refused()
@@ -180,11 +181,11 @@ def _gather_row(
     """Gather what all metrics need to know of one row, then the reasons for what failed."""
     results: list[Evidence | Unscored | None] = []
     gathering: list[Gathered] = []
-    for metric in metrics.values():
+    for label, metric in metrics.items():
         absent = next((column for column in metric.needs if row.missing(column)), None)
         results.append(Unscored(f"missing_{absent}") if absent else None)
         if not absent:
-            gathering.append(Gathered(metric.gather(cast(ScorableRow, row))))
+            gathering.append(Gathered(metric.gather(cast(ScorableRow, row)), label))
     answers = iter((yield gathering))
     complete = [next(answers) if result is None else result for result in results]
 

@@ -36,8 +36,29 @@ def summary_text(record: Mapping[str, Any]) -> str:
             f"({usage['generated']:,} generated), {usage['from_store']:,} from the store",
             f"tokens: {usage['prompt_tokens']:,} prompt ({usage['cached_tokens']:,} cached), "
             f"{usage['output_tokens']:,} output",
+            *_cost_lines(usage),
         ]
     return "\n".join(lines)
+
+
+def _cost_lines(usage: Mapping[str, Any]) -> list[str]:
+    """What each metric cost, where the judge was asked at all."""
+    rows = [
+        (
+            label,
+            f"{cost['calls']:,}",
+            f"{cost['prompt_tokens']:,}",
+            f"{cost['cached_tokens']:,}",
+            f"{cost['output_tokens']:,}",
+            f"{cost['judge_s']:.1f}",
+        )
+        for label, cost in usage["by_metric"].items()
+        if cost["calls"]
+    ]
+    lines = [_table(("charged to", "calls", "prompt", "cached", "output", "judge s"), rows)] if rows else []
+    if usage["peak_gpu_bytes"]:
+        lines.append(f"GPU memory in use, at most: {usage['peak_gpu_bytes'] / 2**30:.1f} GiB")
+    return lines
 
 
 def metrics_text(metrics: Mapping[str, type[Any]]) -> str:

@@ -134,9 +134,13 @@ class Similar:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Gathered:
-    """What does another generator return? Its asks join the round; its answer is what it returned."""
+    """What does another generator return? Its asks join the round; its answer is what it returned.
+
+    `charged_to` names whose asks they are where their cost is counted.
+    """
 
     generator: Gather
+    charged_to: str
 
 
 Ask: TypeAlias = Claims | Support | Choose | Questions | Reasons | Generate | Similar | Gathered

@@ -23,6 +23,7 @@ from typing import Any, Literal, Protocol, TypeAlias
 
 import jsonschema
 
+from offline_judge.backends.gpu_memory import gpu_bytes_in_use
 from offline_judge.backends.protocol import (
     Answer,
     Call,
@@ -62,6 +63,9 @@ from offline_judge.prompts import load
 
 ClaimsFrom: TypeAlias = Literal["judge", "sentences"]
 
+#: What the asks of a row's own task are charged to.
+REASONS = "reasons"
+
 
 class Progress(Protocol):
     """Where the engine reports to; it never passes row text."""
@@ -73,6 +77,22 @@ class Progress(Protocol):
     def answered(self, n_asks: int, n_tokens: int) -> None:
         """So many asks were answered with so many tokens (prompt and output)."""
         ...
+
+
+@dataclass(slots=True)
+class Cost:
+    """What the asks of one metric cost.
+
+    An ask that several metrics share is charged to the first that asked it. `judge_s` is the time that
+    passed in the judge until each answer came: the metrics' sum is the run's.
+    """
+
+    calls: int = 0
+    from_store: int = 0
+    prompt_tokens: int = 0
+    cached_tokens: int = 0
+    output_tokens: int = 0
+    judge_s: float = 0.0
 
 
 @dataclass
@@ -93,16 +113,28 @@ class Usage:
     #: Rounds that sent something to the judge, of the deepest window of rows.
     rounds: int = 0
     calls_by_prompt: dict[str, int] = field(default_factory=dict)
+    #: By metric; "reasons" is what the written reasons cost.
+    by_metric: dict[str, Cost] = field(default_factory=dict)
+    #: Largest memory in use on the GPU, of all processes, seen at the end of a round; None without a GPU.
+    peak_gpu_bytes: int | None = None
+
+    def cost_of(self, label: str) -> Cost:
+        """What is charged to a metric so far."""
+        cost = self.by_metric.get(label)
+        if cost is None:
+            cost = self.by_metric[label] = Cost()
+        return cost
 
 
 class _Slot:
     """One question and, once known, its answer; `waiters` are the tasks to wake."""
 
-    __slots__ = ("answer", "ask", "known", "language", "waiters")
+    __slots__ = ("answer", "ask", "charged_to", "known", "language", "waiters")
 
-    def __init__(self, ask: Ask, language: str) -> None:
+    def __init__(self, ask: Ask, language: str, charged_to: str) -> None:
         self.ask = ask
         self.language = language
+        self.charged_to = charged_to
         self.known = False
         self.answer: Any = None
         self.waiters: list[_Task] = []
@@ -111,18 +143,20 @@ class _Slot:
 class _Task:
     """A generator with what it waits for. `done` is called once with what it returned."""
 
-    __slots__ = ("done", "generator", "language", "n_open", "sees_failures", "slots")
+    __slots__ = ("charged_to", "done", "generator", "language", "n_open", "sees_failures", "slots")
 
     def __init__(
         self,
         generator: Generator[Sequence[Ask], list[Any], Any],
         language: str,
         done: Callable[[Any], None],
+        charged_to: str,
         *,
         sees_failures: bool,
     ) -> None:
         self.generator = generator
         self.language = language
+        self.charged_to = charged_to
         self.done = done
         self.sees_failures = sees_failures
         self.slots: list[_Slot] | None = None
@@ -171,9 +205,8 @@ class Engine:
         ready: list[_Task] = []
         for position, (generator, language) in enumerate(tasks):
             results.append(None)
-            ready.append(
-                _Task(generator, language, partial(results.__setitem__, position), sees_failures=False)
-            )
+            done = partial(results.__setitem__, position)
+            ready.append(_Task(generator, language, done, REASONS, sees_failures=False))
         ready.reverse()
 
         memo: dict[tuple[Ask, str], _Slot] = {}
@@ -227,7 +260,7 @@ class Engine:
             key = (ask, "" if type(ask) is Similar else task.language)
             slot = memo.get(key)
             if slot is None:
-                slot = memo[key] = _Slot(*key)
+                slot = memo[key] = _Slot(*key, task.charged_to)
                 self._open(slot, pending, ready)
             task.slots.append(slot)
             if not slot.known:
@@ -241,7 +274,7 @@ class Engine:
         ask, room = slot.ask, self._room
         if isinstance(ask, Gathered):
             done = partial(_fill, slot, ready=ready)
-            ready.append(_Task(ask.generator, slot.language, done, sees_failures=False))
+            ready.append(_Task(ask.generator, slot.language, done, ask.charged_to, sees_failures=False))
         elif isinstance(ask, Similar):
             if self.embedder is None:
                 _fill(slot, Failed("needs_embedder"), ready)
@@ -258,9 +291,8 @@ class Engine:
             pending.append(slot)
         else:
             expansion = _EXPANSIONS[type(ask)](ask, slot.language, room)
-            ready.append(
-                _Task(expansion, slot.language, partial(_fill, slot, ready=ready), sees_failures=True)
-            )
+            done = partial(_fill, slot, ready=ready)
+            ready.append(_Task(expansion, slot.language, done, slot.charged_to, sees_failures=True))
 
     # A round ----------------------------------------------------------------------------------
 
@@ -274,6 +306,7 @@ class Engine:
             record = known.get(key)
             if record is not None:
                 self.usage.from_store += 1
+                self.usage.cost_of(slot.charged_to).from_store += 1
                 _fill(slot, _decode(slot.ask, record), ready)
             else:
                 (similar if isinstance(slot.ask, Similar) else asked).append((slot, key))
@@ -282,6 +315,9 @@ class Engine:
         self._ask_judge(asked, ready)
         self._ask_embedder(similar, ready)
         self.store.flush()
+        in_use = gpu_bytes_in_use()
+        if in_use is not None:
+            self.usage.peak_gpu_bytes = max(self.usage.peak_gpu_bytes or 0, in_use)
         return bool(asked)
 
     def _key(self, slot: _Slot) -> bytes:
@@ -302,12 +338,16 @@ class Engine:
     def _ask_judge(self, asked: list[tuple[_Slot, bytes]], ready: list[_Task]) -> None:
         if not asked or self.judge is None:
             return
-        # Neighbours share a prefix: the same prompt, then its fields in the template's order.
-        asked.sort(key=lambda item: (item[0].ask.prompt, item[0].language, item[0].ask.values))  # type: ignore[union-attr]
+        # What takes longest comes first. Neighbours share a prefix: the same prompt, then its fields in
+        # the template's order.
+        asked.sort(key=_prefix_order)
         calls = [_call(slot, self.seed) for slot, _ in asked]
-        started = time.perf_counter()
+        started = before = time.perf_counter()
         for position, answer in self.judge.answer(calls):
             slot, key = asked[position]
+            now = time.perf_counter()
+            self.usage.cost_of(slot.charged_to).judge_s += now - before
+            before = now
             record = _encode(answer)
             if record is None:
                 _fill(slot, answer, ready)
@@ -319,15 +359,18 @@ class Engine:
 
     def _count(self, call: Call, slot: _Slot, answer: Answer) -> None:
         usage, name = self.usage, slot.ask.prompt  # type: ignore[union-attr]
+        cost = usage.cost_of(slot.charged_to)
         usage.calls += 1
+        cost.calls += 1
         usage.generated += isinstance(call, GenerateCall)
         usage.failed += isinstance(slot.answer, Failed)
         usage.calls_by_prompt[name] = usage.calls_by_prompt.get(name, 0) + 1
         n_tokens = 0
         if not isinstance(answer, Failed):
-            usage.prompt_tokens += answer.tokens.prompt
-            usage.cached_tokens += answer.tokens.cached
-            usage.output_tokens += answer.tokens.output
+            for total in (usage, cost):
+                total.prompt_tokens += answer.tokens.prompt
+                total.cached_tokens += answer.tokens.cached
+                total.output_tokens += answer.tokens.output
             n_tokens = answer.tokens.prompt + answer.tokens.output
         if self.progress is not None:
             self.progress.answered(1, n_tokens)
@@ -366,6 +409,12 @@ _EXPANSIONS: dict[type, Callable[[Any, str, Room], Generator[Sequence[Ask], list
     Questions: expand_questions,
     Reasons: expand_reasons,
 }
+
+
+def _prefix_order(item: tuple[_Slot, bytes]) -> tuple[bool, str, str, tuple[str, ...]]:
+    ask = item[0].ask
+    assert isinstance(ask, Choose | Generate)
+    return isinstance(ask, Choose), ask.prompt, item[0].language, ask.values
 
 
 def _where(error: Exception) -> str:
