@@ -7,6 +7,7 @@ import itertools
 import logging
 import math
 import os
+import threading
 import warnings
 from collections.abc import Iterator, Sequence
 from functools import cached_property
@@ -65,6 +66,7 @@ class VllmJudge:
         self._seed = seed
         self._structured_backend = structured_backend
         self._chat = Chat.load(path)
+        self._stop = threading.Event()
         self._device_type = _check_device(device)
         self._dtype = _cpu_dtype() if self._device_type == "cpu" else "bfloat16"
         self._request_ids = map(str, itertools.count())
@@ -116,6 +118,7 @@ class VllmJudge:
 
     def answer(self, calls: Sequence[Call]) -> Iterator[tuple[int, Answer]]:
         """Yield (position, answer) once for every call, in the order in which the engine ends them."""
+        self._stop.clear()
         waiting: dict[str, Prompt] = {}
         engine = self._llm.llm_engine
         try:
@@ -129,11 +132,13 @@ class VllmJudge:
                     engine.add_request(
                         request_id, {"prompt_token_ids": prompt.ids}, self._sampling_params(prompt)
                     )
-                except Exception as error:  # noqa: BLE001 - a refusal has another class in each version
+                except Exception as error:  # a refusal has another class in each version
+                    if type(error).__name__ == "EngineDeadError":
+                        raise
                     yield position, Failed("judge_error", type(error).__name__)
                     continue
                 waiting[request_id] = prompt
-            while waiting:
+            while waiting and not self._stop.is_set():
                 for output in engine.step():
                     if output.finished and output.request_id in waiting:
                         prompt = waiting.pop(output.request_id)
@@ -142,6 +147,10 @@ class VllmJudge:
             # The caller has stopped asking: what it no longer waits for isn't computed.
             if waiting:
                 engine.abort_request(list(waiting))
+
+    def stop(self) -> None:
+        """Let `answer` end after the step that is being computed; what is half generated is given up."""
+        self._stop.set()
 
     def n_tokens(self, texts: Sequence[str]) -> list[int]:
         """Tokens of each text alone, without a chat template."""
