@@ -24,7 +24,7 @@ class _Commands(click.Group):
             click.echo(f"error: {error}", err=True)
             ctx.exit(2)
         except KeyboardInterrupt as error:
-            click.echo(f"\n{error or 'stopped at once'}", err=True)
+            click.echo(f"\n{str(error) or 'stopped at once'}", err=True)
             if ctx.invoked_subcommand == "evaluate":
                 click.echo("the same command goes on from here", err=True)
             ctx.exit(128 + (getattr(error, "signal", 0) or signal.SIGINT))
