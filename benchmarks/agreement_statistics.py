@@ -1,7 +1,8 @@
 """Agreement with people in numbers, each with its 95 % interval.
 
-Formulas come from scipy and scikit-learn. Intervals of a count are Wilson's; all others are percentile
-bootstraps over groups of rows, with a generator that is passed in.
+Intervals of a count are Wilson's; all others are percentile bootstraps over groups of rows. What is
+computed a thousand times is written in numpy here, since scikit-learn checks its arguments for longer than
+it computes; a test holds each against scikit-learn or scipy.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy import stats
-from sklearn.metrics import balanced_accuracy_score, f1_score, roc_auc_score, roc_curve
+from sklearn.metrics import roc_curve
 
 #: Resamples of a bootstrap interval.
 N_RESAMPLES = 1000
@@ -42,7 +43,12 @@ def wilson(k: int, n: int) -> Figure:
 
 def auc(labels: Array, scores: Array) -> float:
     """Area under the ROC curve: P(a true row scores above a false one), ties counting half."""
-    return float(roc_auc_score(labels, scores)) if np.ptp(labels) else np.nan
+    n_true = labels.sum()
+    n_false = len(labels) - n_true
+    if not n_true or not n_false:
+        return np.nan
+    ranks = stats.rankdata(scores)[labels > 0].sum()
+    return float((ranks - n_true * (n_true + 1) / 2) / (n_true * n_false))
 
 
 def best_threshold(labels: Array, scores: Array) -> float:
@@ -60,18 +66,21 @@ def best_threshold(labels: Array, scores: Array) -> float:
 def best_f1_threshold(labels: Array, scores: Array) -> float:
     """Return the threshold with the best F1 of the false rows (what is to be found is the unsupported)."""
     candidates = np.unique(scores)
-    edges = np.concatenate([[candidates[0] - 1], (candidates[1:] + candidates[:-1]) / 2, [candidates[-1] + 1]])
-    found = [f1_of_false(edge)(labels, scores) for edge in edges]
-    return float(edges[int(np.argmax(found))])
+    edges = np.concatenate(
+        [[candidates[0] - 1], (candidates[1:] + candidates[:-1]) / 2, [candidates[-1] + 1]]
+    )
+    reached = [f1_of_false(edge)(labels, scores) for edge in edges]
+    return float(edges[int(np.argmax(reached))])
 
 
 def balanced_accuracy(threshold: float) -> Statistic:
     """Mean of the shares of true and of false rows that are called so at `threshold`."""
 
     def statistic(labels: Array, scores: Array) -> float:
-        if not np.ptp(labels):
+        true, called = labels > 0, scores >= threshold
+        if true.all() or not true.any():
             return np.nan
-        return float(balanced_accuracy_score(labels, scores >= threshold))
+        return float((called[true].mean() + (~called[~true]).mean()) / 2)
 
     return statistic
 
@@ -80,57 +89,55 @@ def f1_of_false(threshold: float) -> Statistic:
     """F1 of finding the false rows: those that score below `threshold`."""
 
     def statistic(labels: Array, scores: Array) -> float:
-        return float(f1_score(1 - labels, scores < threshold, zero_division=0.0))
+        false, called = labels <= 0, scores < threshold
+        n = false.sum() + called.sum()
+        return float(2 * (false & called).sum() / n) if n else 0.0
 
     return statistic
 
 
 def spearman(labels: Array, scores: Array) -> float:
     """Rank correlation, in [-1, 1]; NaN where one side is constant."""
-    if not np.ptp(labels) or not np.ptp(scores):
-        return np.nan
-    return float(stats.spearmanr(labels, scores).statistic)
+    return pearson(stats.rankdata(labels), stats.rankdata(scores))
 
 
 def pearson(labels: Array, scores: Array) -> float:
     """Linear correlation, in [-1, 1]; NaN where one side is constant."""
     if not np.ptp(labels) or not np.ptp(scores):
         return np.nan
-    return float(stats.pearsonr(labels, scores).statistic)
+    return float(np.corrcoef(labels, scores)[0, 1])
 
 
 def with_interval(
     statistic: Statistic, labels: ArrayLike, scores: ArrayLike, groups: Sequence[str], seed: int
 ) -> Figure:
-    """`statistic` with its bootstrap interval over groups.
-
-    Args:
-        statistic: of labels and scores.
-        labels, scores: (N,) of the rows.
-        groups: what row n shares with others; groups are drawn with replacement, whole.
-        seed: of the generator.
-    """
+    """`statistic` of (N,) labels and scores with its interval; groups are drawn whole, with replacement."""
     labels, scores = np.asarray(labels, float), np.asarray(scores, float)
-    drawn = [statistic(labels[rows], scores[rows]) for rows in _resamples(groups, seed)]
-    return Figure(statistic(labels, scores), *_interval(drawn))
+    return bootstrap_groups(lambda rows: statistic(labels[rows], scores[rows]), groups, seed)
 
 
 def difference(
-    statistic: Statistic,
+    ours: Statistic,
+    theirs: Statistic,
     labels: ArrayLike,
     scores: ArrayLike,
     floor: ArrayLike,
     groups: Sequence[str],
     seed: int,
 ) -> Figure:
-    """`statistic` of the scores less that of the floor, on the same rows, with its bootstrap interval."""
+    """`ours` of the scores less `theirs` of the floor, on the same resamples of the same rows."""
     labels, scores, floor = (np.asarray(values, float) for values in (labels, scores, floor))
+    return bootstrap_groups(
+        lambda rows: ours(labels[rows], scores[rows]) - theirs(labels[rows], floor[rows]), groups, seed
+    )
 
-    def gain(rows: NDArray[np.int64]) -> float:
-        return statistic(labels[rows], scores[rows]) - statistic(labels[rows], floor[rows])
 
-    drawn = [gain(rows) for rows in _resamples(groups, seed)]
-    return Figure(gain(np.arange(len(labels))), *_interval(drawn))
+def bootstrap_groups(
+    statistic: Callable[[NDArray[np.int64]], float], groups: Sequence[str], seed: int
+) -> Figure:
+    """A number that is computed from the rows at given positions, with its interval over groups."""
+    drawn = [statistic(rows) for rows in _resamples(groups, seed)]
+    return Figure(statistic(np.arange(len(groups))), *_interval(drawn))
 
 
 def _resamples(groups: Sequence[str], seed: int) -> list[NDArray[np.int64]]:

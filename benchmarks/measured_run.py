@@ -36,13 +36,14 @@ class MeasuredRun:
         *,
         seed: int = 0,
         claims: str = "judge",
+        prefix: str = "",
     ) -> None:
         """Find the models on the shelf; the judge's weights are loaded with the first ask.
 
         Raises:
             UserError: where a model is not on the shelf.
         """
-        self.out, self.seed, self.claims = out, seed, claims
+        self.out, self.seed, self.claims, self.prefix = out, seed, claims, prefix
         out.mkdir(parents=True, exist_ok=True)
         self._stack = ExitStack()
         self.judge: Judge | None = None
@@ -80,15 +81,22 @@ class MeasuredRun:
             rounded = {name: round(value, 1) for name, value in self.seconds.items()}
             self._seconds_file.write_text(json.dumps(rounded, indent=2) + "\n", encoding="utf-8")
 
-    def score(self, part: str, rows: Sequence[Mapping[str, Any]], metrics: Sequence[Any]) -> Result:
-        """Evaluate rows with metrics; the run folder is `out/part`."""
+    def score(
+        self,
+        part: str,
+        rows: Sequence[Mapping[str, Any]],
+        metrics: Sequence[Any],
+        claims: str | None = None,
+    ) -> Result:
+        """Evaluate rows with metrics; the run folder is `out/part`, behind `prefix` where there is one."""
+        part = f"{self.prefix}-{part}" if self.prefix else part
         with self.timed(part), TerminalProgress() as progress:
             result = evaluate(
                 rows,
                 metrics,
                 judge=self.judge,
                 embedder=self.embedder,
-                claims=self.claims,
+                claims=claims or self.claims,
                 reasons="none",
                 seed=self.seed,
                 out=str(self.out),

@@ -114,9 +114,7 @@ def pairs_of(rows: Sequence[dict[str, Any]]) -> dict[str, list[Pair]]:
         "answer relevance": pairs(
             lambda r: Pair(r["question"], (r["answer"], r["poor_answer"]), (r["context_v1"],) * 2)
         ),
-        "context relevance": pairs(
-            lambda r: Pair(r["question"], None, (r["context_v1"], r["context_v2"]))
-        ),
+        "context relevance": pairs(lambda r: Pair(r["question"], None, (r["context_v1"], r["context_v2"]))),
     }
 
 
@@ -213,7 +211,7 @@ def _score(dimension: str, pair: Pair, side: int) -> Generate:
 
 
 def _rank(dimension: str, pair: Pair, swap: bool) -> Choose:
-    first, second = ((1, 0) if swap else (0, 1))
+    first, second = (1, 0) if swap else (0, 1)
     shared, texts = _values(dimension, pair, first), _values(dimension, pair, second)
     if pair.response is None:
         return Choose(_prompt("rank", dimension), (*shared, *texts, pair.question))
@@ -299,14 +297,14 @@ def main() -> None:
             **environment,
         }
         versions = environment["models"].get("judge", {}).get("versions", {})
+        versions = {"offline_judge": environment["offline_judge"], **versions}
         about = [
             f"# WikiEval: {judge}, {embedder}, claims by {args.claims}",
-            f"{len(rows)} questions. A tie is not agreement; \"with a coin\" adds half of the ties.",
+            f'{len(rows)} questions. A tie is not agreement; "with a coin" adds half of the ties.',
             markdown,
             "Seconds, starts included: "
             + (", ".join(f"{name} {value:.0f}" for name, value in run.seconds.items()) or "none"),
-            "Versions: "
-            + ", ".join(f"{name} {value}" for name, value in {"offline_judge": environment["offline_judge"], **versions}.items()),
+            "Versions: " + ", ".join(f"{name} {value}" for name, value in versions.items()),
         ]
         run.write(f"wikieval-{judge.replace(' ', '-')}", result, "\n\n".join(about))
 
