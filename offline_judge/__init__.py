@@ -14,7 +14,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from offline_judge._version import __version__
-from offline_judge.errors import UserError
+from offline_judge.errors import Stopped, UserError
 
 if TYPE_CHECKING:
     from offline_judge.config import Config
@@ -66,6 +66,7 @@ __all__ = [
     "Result",
     "Row",
     "Similar",
+    "Stopped",
     "Support",
     "Unscored",
     "UserError",

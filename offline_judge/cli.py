@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 import sys
 from pathlib import Path
 from typing import Any
@@ -9,6 +10,7 @@ from typing import Any
 import click
 
 from offline_judge._version import __version__
+from offline_judge.cache_commands import cache
 from offline_judge.errors import UserError
 
 
@@ -21,6 +23,11 @@ class _Commands(click.Group):
         except UserError as error:
             click.echo(f"error: {error}", err=True)
             ctx.exit(2)
+        except KeyboardInterrupt as error:
+            click.echo(f"\n{str(error) or 'stopped at once'}", err=True)
+            if ctx.invoked_subcommand == "evaluate":
+                click.echo("the same command goes on from here", err=True)
+            ctx.exit(128 + (getattr(error, "signal", 0) or signal.SIGINT))
 
 
 @click.group(
@@ -102,6 +109,8 @@ _metrics_from = click.option(
     callback=lambda _context, _option, hosts: hosts or None,  # none named says nothing about the file's
     help="A host that may be reached besides this machine. May be given several times. Default: none.",
 )
+@click.option("--fresh", is_flag=True, default=None, help="Ask everything again; replace stored answers.")
+@click.option("--redact", is_flag=True, default=None, help="Keep the rows' texts out of the run folder.")
 @click.option("--show-worst", is_flag=True, help="Print the evidence of the worst row too.")
 def evaluate(
     data: Path,
@@ -114,7 +123,8 @@ def evaluate(
 ) -> None:
     """Score the rows of DATA and write a run folder.
 
-    Exit status 0: done. 1: more rows unscored than --max-unscored allows. 2: wrong use.
+    Exit status 0: done. 1: more rows unscored than --max-unscored allows. 2: wrong use. 130: stopped
+    by Ctrl-C (once: after the batch under way; twice: at once). The same command goes on where it stopped.
     """
     from offline_judge.config import make_config, read_config
     from offline_judge.evaluation import evaluate as run
@@ -275,6 +285,9 @@ def _import_metrics(files: tuple[Path, ...]) -> None:
 
     for file in files:
         runpy.run_path(str(file), run_name=file.stem)
+
+
+main.add_command(cache)
 
 
 if __name__ == "__main__":

@@ -58,6 +58,8 @@ class Config:
         name: of the run folder; None makes one from the data set and the settings.
         store: file of the answer store; None means `answers.sqlite` in `out`.
         allow_host: hosts that may be reached besides this machine, HOST or HOST:PORT; by default none.
+        fresh: ask everything again and replace what the store holds.
+        redact: keep the rows' texts out of the run folder: hashes stand in their place.
     """
 
     metrics: tuple[str, ...] = ()
@@ -84,6 +86,8 @@ class Config:
     name: str | None = None
     store: str | None = None
     allow_host: tuple[str, ...] = ()
+    fresh: bool = False
+    redact: bool = False
 
     def __post_init__(self) -> None:
         """Check each value.

@@ -24,3 +24,17 @@ class UserError(Exception):
         lines = [self.message]
         lines += [f"  {label:<{width}}  {text}" for label, text in self.details.items()]
         return "\n".join(lines)
+
+
+class Stopped(KeyboardInterrupt):
+    """The user asked a run to stop, and it did so in order: every answer that was known is in the store.
+
+    A KeyboardInterrupt, so that nothing which handles errors row by row takes it for one.
+
+    Attributes:
+        signal: number of the signal that asked for it; 0 where it was not a signal.
+    """
+
+    def __init__(self, message: str = "stopped", signal: int = 0) -> None:
+        super().__init__(message)
+        self.signal = signal

@@ -9,7 +9,7 @@ import json
 import platform
 import time
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, contextmanager
 from importlib import metadata
 from pathlib import Path
 from typing import Any, TypeVar, cast
@@ -25,7 +25,8 @@ from offline_judge.config import Config, make_config
 from offline_judge.engine.asks import Check, Evidence, Gathered, Reason, Reasons, Source, Unscored
 from offline_judge.engine.rounds import Engine, Progress
 from offline_judge.engine.store import Store
-from offline_judge.errors import UserError
+from offline_judge.errors import Stopped, UserError
+from offline_judge.interrupts import stop_on_signals
 from offline_judge.metrics import DEFAULT
 from offline_judge.metrics.registry import Metric, build, labelled, parse, settings_of
 from offline_judge.prompts import catalogue
@@ -64,6 +65,9 @@ class RowProgress(Progress):
     def rows_done(self, n_rows: int) -> None:
         """So many more rows are scored and on disk."""
 
+    def stopping(self) -> None:
+        """The user asked to stop: the batch under way is finished first. Called from a signal handler."""
+
 
 def evaluate(
     dataset: object,
@@ -81,6 +85,9 @@ def evaluate(
 
     The same call again goes on where it was stopped: every answer is in the store as soon as it is
     known. It works in a script, a thread, a notebook and inside a running event loop.
+
+    In the main thread, Ctrl-C or SIGTERM once finishes the batch under way, keeps its answers and raises
+    `Stopped`, a KeyboardInterrupt; Ctrl-C twice stops at once.
 
     Args:
         dataset: a path, a DataFrame, a `datasets.Dataset`, a list of dicts, an iterator of dicts;
@@ -100,6 +107,7 @@ def evaluate(
 
     Raises:
         UserError: for anything that the user can mend, before a model is loaded where that is possible.
+        Stopped: where the user asked to stop.
     """
     built = _build_metrics(metrics)
     layers: list[Mapping[str, Any]] = [config.to_json() if config else {}, settings]
@@ -123,7 +131,7 @@ def evaluate(
             on_coverage(coverage)
         models = _open_models(config, judge, embedder, chosen, stack)
         out = Path(config.out)
-        store = Store(Path(config.store) if config.store else out / "answers.sqlite")
+        store = Store(Path(config.store) if config.store else out / "answers.sqlite", fresh=config.fresh)
         stack.callback(store.close)
         engine = Engine(
             *models,
@@ -134,22 +142,23 @@ def evaluate(
         )
         record = _record(config, chosen, rows, models)
         folder = out / (config.name or f"{rows.name}-{_short_hash(record)}")
-        writer = RunWriter(folder, list(chosen))
+        writer = RunWriter(folder, list(chosen), redact=store.secret() if config.redact else None)
         stack.callback(writer.abandon)
         if progress is not None:
             progress.start(coverage.n_rows)
-        started = time.time()
+        record["started"] = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
+        started = time.monotonic()
         summary = {name: MetricSummary() for name in chosen}
-        for window in _batches(rows, config.window_rows):
-            outcomes = _score_window(window, chosen, engine, config)
-            writer.write(outcomes)
-            for outcome in itertools.chain.from_iterable(outcomes):
-                summary[outcome.metric].add(outcome.score, outcome.soft, outcome.unscored)
-            if progress is not None:
-                progress.rows_done(len(window))
+        with _stopping_in_order(engine, progress):
+            for window in _batches(rows, config.window_rows):
+                outcomes = _score_window(window, chosen, engine, config)
+                writer.write(outcomes)
+                for outcome in itertools.chain.from_iterable(outcomes):
+                    summary[outcome.metric].add(outcome.score, outcome.soft, outcome.unscored)
+                if progress is not None:
+                    progress.rows_done(len(window))
         record["usage"] = dataclasses.asdict(engine.usage)
-        record["seconds"] = round(time.time() - started, 3)
-        record["started"] = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(started))
+        record["seconds"] = round(time.monotonic() - started, 3)
         record["connections_refused"] = gap.refused()
         notes = [note for model in record["models"].values() for note in model.pop("notes", ())]
         record["notes"] = [*rows.notes, *notes, *refusal_notes(gap)]
@@ -159,6 +168,27 @@ def evaluate(
 
 
 # Rows ----------------------------------------------------------------------------------------
+
+
+@contextmanager
+def _stopping_in_order(engine: Engine, progress: RowProgress | None) -> Iterator[None]:
+    """Let the engine stop where the user asks for it, and say then what was done."""
+    signals: list[int] = []
+
+    def stop(signal: int) -> None:
+        signals.append(signal)
+        engine.stop()
+        if progress is not None:
+            progress.stopping()
+
+    try:
+        with stop_on_signals(stop):
+            yield
+    except Stopped as error:
+        raise Stopped(
+            f"stopped; {engine.usage.calls:,} answers of the judge were added to the store in this run",
+            signal=signals[0] if signals else 0,
+        ) from error
 
 
 def _score_window(
@@ -369,6 +399,7 @@ def _record(
 def _short_hash(record: Mapping[str, Any]) -> str:
     """Name what was asked, so that the same command finds its own folder again."""
     asked = {name: record[name] for name in ("config", "dataset", "metrics", "prompts")}
+    asked["config"] = {name: value for name, value in asked["config"].items() if name != "fresh"}
     asked["models"] = {role: model["fingerprint"] for role, model in record["models"].items()}
     return hashlib.sha256(json.dumps(asked, sort_keys=True).encode()).hexdigest()[:8]
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from types import TracebackType
 
 from rich.console import Console
@@ -49,6 +50,10 @@ class TerminalProgress(RowProgress):
     def rows_done(self, n_rows: int) -> None:
         """Move the bar of rows."""
         self._bars.advance(self._rows, n_rows)
+
+    def stopping(self) -> None:
+        """Say that the first Ctrl-C was seen. Written past the bars, whose lock the main thread may hold."""
+        os.write(2, b"\nstopping after the batch under way; once more to stop now\n")
 
     def round(self, n_asks: int) -> None:
         """Begin a new bar of asks."""

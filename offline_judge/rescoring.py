@@ -47,7 +47,7 @@ def rescore(
     folder = Path(out) if out is not None else source.folder.with_name(source.folder.name + "-rescored")
     writer = RunWriter(folder, list(labels.values()))
     summary = {name: MetricSummary() for name in labels.values()}
-    started = time.time()
+    started = time.monotonic()
     try:
         for window in _windows(source, len(labels)):
             rows = _score(window, changed, labels)
@@ -63,7 +63,7 @@ def rescore(
             },
             "summary": {name: one.to_json() for name, one in summary.items()},
             "usage": None,
-            "seconds": round(time.time() - started, 3),
+            "seconds": round(time.monotonic() - started, 3),
         }
         writer.close(record)
     except BaseException:

@@ -6,21 +6,24 @@
     evidence.jsonl   one line per row and metric: what the score was computed from
 
 A run is written as `<name>.partial` and takes its name when it is whole. Folders are 0700 and files
-0600: evidence quotes the rows.
+0600: evidence quotes the rows, unless the run is redacted; then a keyed hash stands in each text's place.
 """
 
 from __future__ import annotations
 
+import contextlib
+import errno
+import hashlib
 import json
-import os
 import shutil
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, TextIO
+from typing import Any
 
 from offline_judge.engine.asks import Check, Evidence, Probability, Reason, Unscored
 from offline_judge.errors import UserError
+from offline_judge.private_files import create_private_file, flush_to_disk, locked, make_private_folder
 
 FORMAT = 1
 
@@ -39,52 +42,82 @@ class Outcome:
 
 
 class RunWriter:
-    """Writes one run; `close` makes it whole, `abandon` leaves it marked as partial."""
+    """Writes one run; `close` makes it whole, `abandon` leaves it marked as partial.
 
-    def __init__(self, folder: Path, labels: Sequence[str]) -> None:
+    Args:
+        folder: of the run.
+        labels: names of its metrics.
+        redact: key of the hashes that stand for texts; None leaves the texts as they are.
+
+    Raises:
+        UserError: where another process is writing this very run.
+    """
+
+    def __init__(self, folder: Path, labels: Sequence[str], *, redact: bytes | None = None) -> None:
         self.folder = folder
         self._partial = folder.with_name(folder.name + ".partial")
-        if self._partial.exists():
-            shutil.rmtree(self._partial)
-        self._partial.mkdir(parents=True, mode=0o700)
+        self._redact = redact
+        make_private_folder(self._partial)
+        self._lock = contextlib.ExitStack()
+        try:
+            self._lock.enter_context(locked(self._partial, wait=False))
+        except BlockingIOError as error:
+            raise UserError(
+                "another process is writing this very run",
+                {"folder": str(self._partial), "to fix": "wait for it, or name another run with --name"},
+            ) from error
+        for left in self._partial.iterdir():
+            shutil.rmtree(left) if left.is_dir() else left.unlink()
         self._labels = list(labels)
-        self._evidence = _create(self._partial / "evidence.jsonl")
-        self._scores = _create(self._partial / "scores.jsonl")
+        self._evidence = create_private_file(self._partial / "evidence.jsonl")
+        self._scores = create_private_file(self._partial / "scores.jsonl")
         self._table: Any = None
 
     def write(self, rows: Sequence[Sequence[Outcome]]) -> None:
         """Append the outcomes of some rows, one sequence per row with one outcome per metric."""
         lines = [_score_line(outcomes) for outcomes in rows]
-        for outcomes, line in zip(rows, lines, strict=True):
-            self._scores.write(_json(line))
-            for outcome in outcomes:
-                self._evidence.write(_json(_evidence_line(outcome)))
-        self._scores.flush()
-        self._evidence.flush()
-        self._write_table(lines)
+        with _disk(self._partial):
+            for outcomes, line in zip(rows, lines, strict=True):
+                self._scores.write(_json(line))
+                for outcome in outcomes:
+                    evidence = _evidence_line(outcome)
+                    if self._redact is not None:
+                        _redact(evidence, self._redact)
+                    self._evidence.write(_json(evidence))
+            self._scores.flush()
+            self._evidence.flush()
+            self._write_table(lines)
 
     def close(self, record: Mapping[str, Any]) -> None:
         """Write the run record and give the folder its name; a run that had it is replaced."""
-        self._close_files()
-        with _create(self._partial / "run.json") as file:
-            file.write(json.dumps({"format": FORMAT, **record}, ensure_ascii=False, indent=2) + "\n")
-        old = self.folder.with_name(self.folder.name + ".old")
-        if self.folder.exists():
-            shutil.rmtree(old, ignore_errors=True)
-            self.folder.rename(old)
-        self._partial.rename(self.folder)
+        with _disk(self._partial):
+            self._close_files()
+            with create_private_file(self._partial / "run.json") as file:
+                file.write(json.dumps({"format": FORMAT, **record}, ensure_ascii=False, indent=2) + "\n")
+            # Without this a loss of power could leave the name and lose what it names.
+            for path in (*self._partial.iterdir(), self._partial):
+                flush_to_disk(path)
+            old = self.folder.with_name(self.folder.name + ".old")
+            if self.folder.exists():
+                shutil.rmtree(old, ignore_errors=True)
+                self.folder.rename(old)
+            self._partial.rename(self.folder)
+            flush_to_disk(self.folder.parent)
         shutil.rmtree(old, ignore_errors=True)
+        self._lock.close()
 
     def abandon(self) -> None:
-        """Close the files of a run that did not get to its end."""
-        self._close_files()
+        """Close the files of a run that did not get to its end; after `close` there is nothing to do."""
+        with contextlib.suppress(OSError):  # a full disk has been reported already
+            self._close_files()
+        self._lock.close()
 
     def _close_files(self) -> None:
         self._evidence.close()
         self._scores.close()
         if self._table is not None:
-            self._table.close()
-            self._table = None
+            table, self._table = self._table, None
+            table.close()
 
     def _write_table(self, lines: Sequence[Mapping[str, Any]]) -> None:
         import pyarrow as pa
@@ -98,7 +131,7 @@ class RunWriter:
         table = pa.table(columns)
         if self._table is None:
             path = self._partial / "scores.parquet"
-            _create(path).close()
+            create_private_file(path).close()
             self._table = pq.ParquetWriter(path, table.schema)
         self._table.write_table(table)
 
@@ -219,8 +252,41 @@ def _flat(value: Any) -> Iterable[Any]:
     return (inner for item in value for inner in _flat(item))
 
 
-def _create(path: Path) -> TextIO:
-    return open(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "w", encoding="utf-8")  # noqa: PTH123
+def _redact(line: dict[str, Any], key: bytes) -> None:
+    """Put hashes in the place of every text of an evidence line; equal texts keep equal hashes.
+
+    Keyed, so that a text that could be guessed is not found by hashing guesses: the key lies in the answer
+    store, never in the run folder.
+    """
+
+    def hashed(text: str) -> str:
+        return (
+            "#" + hashlib.blake2b(text.encode("utf-8", "surrogatepass"), digest_size=8, key=key).hexdigest()
+        )
+
+    line["texts"] = {name: [hashed(text) for text in texts] for name, texts in line["texts"].items()}
+    for check in line["checks"]:
+        check.update({name: hashed(check[name]) for name in ("claim", "reason") if name in check})
+
+
+@contextlib.contextmanager
+def _disk(folder: Path) -> Iterator[None]:
+    """Say what to do where the disk is full."""
+    try:
+        yield
+    except OSError as error:
+        if error.errno not in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO, errno.EROFS):
+            raise
+        raise UserError(
+            "the run folder can't be written",
+            {
+                "folder": str(folder),
+                "found": error.strerror or type(error).__name__,
+                "disk": f"{shutil.disk_usage(folder).free / 2**20:,.0f} MiB free",
+                "kept": "every answer is in the store",
+                "to fix": "make room, then give the same command again: it goes on where it stopped",
+            },
+        ) from error
 
 
 def _json(line: Mapping[str, Any]) -> str:

@@ -5,12 +5,14 @@ from __future__ import annotations
 import dataclasses
 import inspect
 import io
+import time
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from rich.console import Console
 from rich.table import Table
 
+from offline_judge.engine.store_contents import StoreContents
 from offline_judge.schema import Coverage
 from offline_judge.summary import summary_rows
 
@@ -59,6 +61,33 @@ def _cost_lines(usage: Mapping[str, Any]) -> list[str]:
     if usage["peak_gpu_bytes"]:
         lines.append(f"GPU memory in use, at most: {usage['peak_gpu_bytes'] / 2**30:.1f} GiB")
     return lines
+
+
+def store_text(found: StoreContents) -> str:
+    """Lay out what an answer store holds: by model the answers, their text, and the runs that asked."""
+    rows = [
+        (
+            one.model or "(unknown)",
+            one.fingerprint[:8],
+            f"{one.n_answers:,}",
+            f"{one.n_bytes / 1e6:,.1f} MB",
+            _day(one.first),
+            _day(one.last),
+        )
+        for one in found.models
+    ]
+    lines = [
+        f"{found.path}: {found.n_answers:,} answers, {found.n_bytes / 1e6:,.1f} MB on disk; "
+        + (f"DAMAGED: {found.problem}" if found.problem else "sound")
+    ]
+    if rows:
+        lines.append(_table(("model", "fingerprint", "answers", "text", "first run", "last run"), rows))
+    lines += [f"set aside as damaged: {path}" for path in found.set_aside]
+    return "\n".join(lines)
+
+
+def _day(seconds: int) -> str:
+    return time.strftime("%Y-%m-%d", time.localtime(seconds))
 
 
 def metrics_text(metrics: Mapping[str, type[Any]]) -> str:

@@ -213,3 +213,32 @@ def test_allowed_hosts_come_from_the_file_and_from_flags(cli, data, tmp_path):
     refused = cli(*common, "--allow-host", "http://judge.example")
     assert refused.exit_code == 2
     assert "HOST:PORT" in refused.stderr
+
+
+def test_the_cache_is_counted_and_pruned(cli, data, tmp_path):
+    assert cli("cache", "stats").exit_code == 2
+    cli("evaluate", data, "--metrics", "faithfulness")
+    output = cli("cache", "stats").output
+    assert "runs/answers.sqlite: " in output
+    assert "sound" in output
+    assert "stub" in output
+    n = int(output.split(": ")[1].split()[0])
+    assert n > 3
+    for args, message in [((), "nothing says what"), (("--older-than", "soon"), "allowed")]:
+        result = cli("cache", "prune", *args)
+        assert result.exit_code == 2
+        assert message in result.output
+    assert "0 answers deleted" in cli("cache", "prune", "--older-than", "2h", "--max-size", "1GB").output
+    assert f"{n} answers deleted" in cli("cache", "prune", "--model", "stub").output
+    (tmp_path / "runs/answers.sqlite").write_text("spoilt " * 1000)
+    result = cli("cache", "stats")
+    assert result.exit_code == 2
+    assert "the next run sets the file aside" in result.output
+
+
+def test_fresh_and_redact_are_flags(cli, data, tmp_path):
+    assert cli("evaluate", data, "--name", "x", "--fresh", "--redact").exit_code == 0
+    config = offline_judge.Result.load(tmp_path / "runs/x").record["config"]
+    assert config["fresh"] is config["redact"] is True
+    assert "Lund" not in (tmp_path / "runs/x/evidence.jsonl").read_text()
+    assert "#" in cli("show", "runs/x", "r1").output

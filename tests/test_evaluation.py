@@ -464,3 +464,173 @@ def test_a_connection_that_a_model_tries_is_refused_and_stands_in_the_record(run
 
 def test_the_record_says_that_nothing_was_refused(run):
     assert run([row()]).record["connections_refused"] == []
+
+
+# Asking again, leaving texts out ----------------------------------------------------------------
+
+
+def test_fresh_asks_everything_again_and_replaces_the_answers(run):
+    rows = [row(id=f"r{n}", response=f"The depot is in Lund. Fact {n}.") for n in range(5)]
+    run(rows, ["faithfulness"])
+    other = StubJudge(choose=lambda call: 0.7)
+    fresh = run(rows, ["faithfulness"], other, fresh=True, window_rows=2)
+    assert len(other.calls) == len(set(other.calls)) > 0  # once each, over windows too
+    assert fresh["faithfulness"] == [1.0] * 5
+    silent = StubJudge()
+    assert run(rows, ["faithfulness"], silent)["faithfulness"] == [1.0] * 5
+    assert silent.calls == []
+
+
+def test_fresh_does_not_rename_the_run(run):
+    names = {run([row()], ["faithfulness"], name=None, fresh=fresh).folder.name for fresh in (False, True)}
+    assert len(names) == 1
+
+
+CANARY = "Kanarienvogel"
+
+
+def test_a_redacted_run_holds_no_text_and_can_be_rescored(run, tmp_path):
+    text = f"{CANARY} is in Lund. {CANARY} opens at nine."
+    secret = row(user_input=f"Where is {CANARY}?", response=text, reference=text, retrieved_contexts=[text])
+    plain, redacted = run([secret], name="plain", reasons="all"), run([secret], name="redacted", redact=True)
+    assert CANARY in (plain.folder / "evidence.jsonl").read_text(encoding="utf-8")
+    again = offline_judge.rescore(redacted.folder, {"*": {"threshold": 0.95}})
+    for folder in (redacted.folder, again.folder):
+        for path in folder.iterdir():
+            assert CANARY.encode() not in path.read_bytes(), path
+    assert (plain.folder / "scores.jsonl").read_bytes() == (redacted.folder / "scores.jsonl").read_bytes()
+    assert redacted["faithfulness"] == [1.0]
+    assert again["faithfulness[threshold=0.95]"] == [0.0]
+    evidence = redacted.evidence("r1")
+    claims = evidence["faithfulness"]["texts"]["claims"]
+    assert len(set(claims)) == 2
+    assert claims == [check["claim"] for check in evidence["faithfulness"]["checks"]]
+    assert claims == evidence["factual_correctness"]["texts"]["response_claims"]  # equal texts, equal hashes
+    # The hashes are keyed: without the store they can't be found by guessing.
+    import hashlib
+
+    guess = hashlib.blake2b(f"{CANARY} is in Lund.".encode(), digest_size=8).hexdigest()
+    assert f"#{guess}" not in claims
+
+
+# Models that break down -------------------------------------------------------------------------
+
+
+def test_a_judge_that_breaks_down_stops_with_one_error_and_loses_nothing(run):
+    class Dies(StubJudge):
+        def answer(self, calls):
+            for count, one in enumerate(super().answer(calls)):
+                if len(self.batches) > 1 and count == 2:
+                    raise RuntimeError(f"engine core died over {calls[count]}")
+                yield one
+
+    dies = Dies()
+    with pytest.raises(UserError, match="broke down") as caught:
+        run([row()], judge=dies)
+    assert "RuntimeError@test_evaluation.py" in str(caught.value)
+    assert "Lund" not in str(caught.value)
+    again = StubJudge()
+    assert run([row()], judge=again)["faithfulness"] == [0.5]
+    assert not set(dies.calls[:-1]) & set(again.calls)
+
+
+class BrittleEmbedder(StubEmbedder):
+    def __init__(self, breaks, error):
+        super().__init__()
+        self.breaks, self.error, self.n_calls = breaks, error, 0
+
+    def embed(self, texts):
+        self.n_calls += 1
+        if any(self.breaks(text) for text in texts):
+            raise self.error
+        return super().embed(texts)
+
+
+@pytest.mark.parametrize(
+    ("error", "reason"),
+    [
+        (ValueError("a text of a row"), "embedder_error"),
+        (MemoryError(), "embedder_out_of_memory"),
+        (RuntimeError("DefaultCPUAllocator: can't allocate memory"), "embedder_out_of_memory"),
+    ],
+)
+def test_a_text_that_the_embedder_fails_at_leaves_its_row_alone_unscored(run, error, reason):
+    rows = [row(id=f"r{n}", reference=f"Reference {n} bad." if n == 7 else f"Fine {n}.") for n in range(40)]
+    embedder = BrittleEmbedder(lambda text: "bad" in text, error)
+    result = run(rows, ["semantic_similarity", "faithfulness"], embedder=embedder)
+    assert unscored(result, "semantic_similarity", "r7") == reason
+    assert result.summary["semantic_similarity"]["n_scored"] == 39
+    assert result.summary["faithfulness"]["n_scored"] == 40
+
+
+def test_an_embedder_that_always_fails_is_given_up(run):
+    rows = [row(id=f"r{n}", reference=f"Reference {n}.") for n in range(300)]
+    embedder = BrittleEmbedder(lambda text: True, OSError("gone"))
+    result = run(rows, ["semantic_similarity", "faithfulness"], embedder=embedder)
+    assert result.summary["semantic_similarity"]["unscored"] == {"embedder_error": 300}
+    assert result.summary["faithfulness"]["n_scored"] == 300
+    assert embedder.n_calls < 100
+
+
+def test_a_full_disk_under_the_run_folder_is_one_error(run, tmp_path, monkeypatch):
+    import errno
+
+    from offline_judge.run_folder import RunWriter
+
+    def full(*_):
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(RunWriter, "_write_table", full)
+    with pytest.raises(UserError, match="run folder can't be written") as caught:
+        run([row()])
+    assert "every answer is in the store" in str(caught.value)
+    monkeypatch.undo()
+    silent = StubJudge()
+    assert run([row()], judge=silent)["faithfulness"] == [0.5]
+    assert silent.calls == []
+
+
+# Stopping ---------------------------------------------------------------------------------------
+
+
+def test_a_judge_that_can_stop_gives_what_it_has_computed(run):
+    import signal
+
+    class Batches(StubJudge):
+        """Computes four answers at a time; the signal comes while the second batch is computed."""
+
+        stopped = False
+
+        def stop(self):
+            self.stopped = True
+
+        def answer(self, calls):
+            self.stopped = False
+            for start in range(0, len(calls), 4):
+                if self.stopped:
+                    return
+                computed = list(super().answer(calls[start : start + 4]))
+                if start == 4:
+                    signal.raise_signal(signal.SIGINT)
+                yield from ((start + position, answer) for position, answer in computed)
+
+    judge = Batches()
+    handler = signal.getsignal(signal.SIGINT)
+    with pytest.raises(offline_judge.Stopped) as caught:
+        run([row()], judge=judge)
+    assert isinstance(caught.value, KeyboardInterrupt)
+    assert signal.getsignal(signal.SIGINT) is handler
+    again = StubJudge()
+    run([row()], judge=again)
+    assert not set(judge.calls) & set(again.calls)
+    assert sum(map(len, judge.batches)) >= 8
+
+
+def test_it_works_in_a_thread(run):
+    import threading
+
+    found = []
+    thread = threading.Thread(target=lambda: found.append(run([row()], ["faithfulness"])["faithfulness"]))
+    thread.start()
+    thread.join()
+    assert found == [[0.5]]

@@ -11,14 +11,14 @@ ROOT = Path(offline_judge.__file__).parent
 
 # From the bottom up; a module may import from its own layer and those before it.
 LAYERS = [
-    {"errors", "_version", "air_gap"},
+    {"errors", "_version", "air_gap", "private_files"},
     {"numeric", "schema", "prompts", "text", "examples", "shelf"},
     {"backends"},
     {"engine"},
     {"metrics"},
     {"config", "summary", "run_folder", "scoring", "tables", "result"},
-    {"evaluation", "rescoring"},
-    {"progress", "cli", "__main__", ""},
+    {"interrupts", "evaluation", "rescoring"},
+    {"progress", "cache_commands", "cli", "__main__", ""},
 ]
 LEVEL = {name: level for level, names in enumerate(LAYERS) for name in names}
 

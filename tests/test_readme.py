@@ -48,7 +48,9 @@ def test_every_command_shown_exists_with_its_flags():
     assert len(shown) >= 5
     for command in shown:
         flags = [word for word in command if word.startswith("--")]
-        usage = CliRunner().invoke(main, [command[1], "--help"]).output
+        group = getattr(main.commands[command[1]], "commands", {})
+        path = command[1 : 3 if group else 2]
+        usage = CliRunner().invoke(main, [*path, "--help"]).output
         assert usage.startswith("Usage"), command
         assert all(flag in usage for flag in flags), command
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import threading
 from collections.abc import Callable, Iterator, Sequence
 
 import torch
@@ -16,18 +17,21 @@ _MAX_TOKENS = {"cuda": 65536, "cpu": 16384}
 
 
 def batches(
-    prompts: Sequence[Prompt], n_tokens: Callable[[Prompt], int], device: torch.device
+    prompts: Sequence[Prompt],
+    n_tokens: Callable[[Prompt], int],
+    device: torch.device,
+    stop: threading.Event | None = None,
 ) -> Iterator[list[Prompt]]:
     """Cut prompts, longest first, into batches of rows that are padded to the first one's length.
 
     `n_tokens` says how many tokens a prompt's row holds in the end. Neighbours in length share a
     batch, so little is padded, and the largest batch comes first: memory that does not suffice shows
-    at once.
+    at once. Once `stop` is set there are no further batches.
     """
     max_rows = _MAX_ROWS.get(device.type, _MAX_ROWS["cuda"])
     max_tokens = _MAX_TOKENS.get(device.type, _MAX_TOKENS["cuda"])
     longest_first = sorted(prompts, key=n_tokens, reverse=True)
-    while longest_first:
+    while longest_first and not (stop is not None and stop.is_set()):
         n_rows = max(1, min(max_rows, max_tokens // n_tokens(longest_first[0])))
         yield longest_first[:n_rows]
         longest_first = longest_first[n_rows:]
@@ -42,7 +46,9 @@ def halve_when_out_of_memory(
     """
     try:
         answers = run(batch)
-    except torch.OutOfMemoryError:
+    except (MemoryError, RuntimeError) as error:
+        if not is_out_of_memory(error):
+            raise
         answers = None
     if answers is not None:
         yield from zip((prompt.position for prompt in batch), answers, strict=True)
@@ -57,3 +63,10 @@ def halve_when_out_of_memory(
     middle = len(batch) // 2
     yield from halve_when_out_of_memory(run, batch[:middle])
     yield from halve_when_out_of_memory(run, batch[middle:])
+
+
+def is_out_of_memory(error: BaseException) -> bool:
+    """Tell whether memory did not suffice, on a GPU or on the CPU, where torch has no class for it."""
+    return isinstance(error, torch.OutOfMemoryError | MemoryError) or (
+        isinstance(error, RuntimeError) and "can't allocate memory" in str(error)
+    )

@@ -7,6 +7,7 @@ are computed once. The next group's prefix starts from what it shares with the l
 from __future__ import annotations
 
 import copy
+import threading
 from collections.abc import Iterator, Sequence
 from typing import Any
 
@@ -21,21 +22,27 @@ from offline_judge.backends.protocol import Answer, Chosen, TokenCount
 class ChoiceReader:
     """Reads options' probabilities from a causal language model of transformers."""
 
-    def __init__(self, model: Any, device: torch.device) -> None:
+    def __init__(self, model: Any, device: torch.device, stop: threading.Event | None = None) -> None:
         self._model = model
         self._device = device
+        self._stop = stop
         self._prefix = _PrefixCache(model, device)
 
     def read(self, prompts: Sequence[Prompt]) -> Iterator[tuple[int, Answer]]:
-        """Yield (position, `Chosen`) for every prompt. Prompts that begin alike stand together."""
+        """Yield (position, `Chosen`) for each prompt until `stop`. Those that begin alike stand together."""
         for group in prefix_groups([prompt.ids for prompt in prompts]):
             members = prompts[group.start : group.stop]
             prefix = members[0].ids[: group.n_prefix]
 
             def run(batch: Sequence[Prompt], prefix: list[int] = prefix) -> list[Answer]:
-                return self._run(batch, prefix)
+                try:
+                    return self._run(batch, prefix)
+                except BaseException:
+                    # Where memory ran out half-way, some layers hold the prefix and others do not.
+                    self._prefix.clear()
+                    raise
 
-            for batch in batches(members, lambda prompt: len(prompt.ids), self._device):
+            for batch in batches(members, lambda prompt: len(prompt.ids), self._device, self._stop):
                 yield from halve_when_out_of_memory(run, batch)
         self._prefix.clear()
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
@@ -32,17 +33,23 @@ class ConstrainedGenerator:
     """Generates with a causal language model of transformers."""
 
     def __init__(
-        self, model: Any, tokenizer: Any, device: torch.device, constrain: Callable[[str], Constraint]
+        self,
+        model: Any,
+        tokenizer: Any,
+        device: torch.device,
+        constrain: Callable[[str], Constraint],
+        stop: threading.Event | None = None,
     ) -> None:
         self._model = model
         self._tokenizer = tokenizer
         self._device = device
         self._constrain = constrain
+        self._stop = stop
         self._end_ids = _end_ids(model, tokenizer)
 
     def generate(self, prompts: Sequence[Prompt]) -> Iterator[tuple[int, Answer]]:
-        """Yield (position, `Generated`) for every prompt, the longest first."""
-        for batch in batches(prompts, _n_tokens_at_most, self._device):
+        """Yield (position, `Generated`) for every prompt, the longest first, until `stop`."""
+        for batch in batches(prompts, _n_tokens_at_most, self._device, self._stop):
             yield from halve_when_out_of_memory(self._run, batch)
 
     def _run(self, batch: Sequence[Prompt]) -> list[Answer]:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 import torch
 
+from offline_judge.backends.batching import is_out_of_memory
 from offline_judge.backends.model_folder import cannot_load, combine_fingerprint, package_versions
 from offline_judge.backends.offline_env import set_offline_env
 from offline_judge.errors import UserError
@@ -43,6 +44,7 @@ class SentenceTransformerEmbedder:
             raise UserError(f"no safetensors weights in {path}", {"looked for": str(path / "*.safetensors")})
         self.name = name
         self.n_truncated = 0
+        self._batch_size = _BATCH_SIZE
         try:
             self._model = SentenceTransformer(
                 str(path),
@@ -94,14 +96,25 @@ class SentenceTransformerEmbedder:
             torch.cuda.empty_cache()
 
     def _encode(self, texts: Sequence[str]) -> Tensor:
-        vectors: Tensor = self._model.encode(
-            list(texts),
-            batch_size=_BATCH_SIZE,
-            show_progress_bar=False,
-            convert_to_tensor=True,
-            normalize_embeddings=False,
-        )
-        return vectors.float()
+        """Embed in batches, halved for good where memory does not suffice; one text alone raises."""
+        while True:
+            try:
+                vectors: Tensor = self._model.encode(
+                    list(texts),
+                    batch_size=self._batch_size,
+                    show_progress_bar=False,
+                    convert_to_tensor=True,
+                    normalize_embeddings=False,
+                )
+                return vectors.float()
+            except (MemoryError, RuntimeError) as error:
+                if self._batch_size == 1 or not is_out_of_memory(error):
+                    raise
+            # Outside of `except`, whose traceback keeps the failed batch's tensors alive.
+            self._batch_size //= 2
+            gc.collect()
+            if self._model.device.type == "cuda":
+                torch.cuda.empty_cache()
 
     def _count_too_long(self, texts: Sequence[str]) -> int:
         limit = self._model.max_seq_length

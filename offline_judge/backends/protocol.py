@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal, Protocol, TypeAlias
+from typing import TYPE_CHECKING, Literal, Protocol, TypeAlias, runtime_checkable
 
 from offline_judge.prompts import Message
 
@@ -125,6 +125,19 @@ class Judge(Protocol):
 
     def close(self) -> None:
         """Free the model's memory. The judge can't be used afterwards."""
+        ...
+
+
+@runtime_checkable
+class Stoppable(Protocol):
+    """A judge that can end a batch early. One that can't is left after the answer that it gives next."""
+
+    def stop(self) -> None:
+        """Let the `answer` under way end early: it yields what is computed already, and starts nothing new.
+
+        Called from a signal handler or another thread, perhaps more than once. The next `answer` is
+        not concerned.
+        """
         ...
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import threading
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from functools import cached_property
@@ -10,6 +11,7 @@ from pathlib import Path
 
 import torch
 
+from offline_judge.backends.batching import is_out_of_memory
 from offline_judge.backends.chat import CHAT_VERSION, Chat, Prompt
 from offline_judge.backends.choice_reader import ChoiceReader
 from offline_judge.backends.constrained_generator import ConstrainedGenerator
@@ -58,6 +60,7 @@ class TransformersJudge:
         self._path = path
         self._structured_backend = structured_backend
         self._chat = Chat.load(path, thinking_tokens)
+        self._stop = threading.Event()
         self._device = torch.device(device or ("cuda" if torch.cuda.is_available() else "cpu"))
         # On the CPU, what else is in a batch moves a float32 logit by 1e-5 and a bfloat16 one by 1e-1.
         self._dtype = torch.float32 if self._device.type == "cpu" else torch.bfloat16
@@ -89,18 +92,23 @@ class TransformersJudge:
                 trust_remote_code=False,
                 use_safetensors=True,
             )
+            model = model.to(self._device).eval()
         except (OSError, ValueError, KeyError, ImportError) as error:
             raise cannot_load(self._path, error) from error
-        model = model.to(self._device).eval()
+        except (MemoryError, RuntimeError) as error:
+            if not is_out_of_memory(error):
+                raise
+            raise cannot_load(self._path, error) from error
         n_vocabulary = model.get_output_embeddings().weight.shape[0]
         constrain = constraint_factory(self._structured_backend, self._chat.tokenizer, n_vocabulary)
         return (
-            ChoiceReader(model, self._device),
-            ConstrainedGenerator(model, self._chat.tokenizer, self._device, constrain),
+            ChoiceReader(model, self._device, self._stop),
+            ConstrainedGenerator(model, self._chat.tokenizer, self._device, constrain, self._stop),
         )
 
     def answer(self, calls: Sequence[Call]) -> Iterator[tuple[int, Answer]]:
         """Yield (position, answer) once for every call: read-outs first, then generations."""
+        self._stop.clear()
         prompts: list[Prompt] = []
         for position, call in enumerate(calls):
             prompt = self._chat.prepare(position, call, self._context_length)
@@ -123,9 +131,9 @@ class TransformersJudge:
     def _read_and_generate(
         self, choices: Sequence[Prompt], generations: Sequence[Prompt]
     ) -> Iterator[tuple[int, Answer]]:
-        if choices:
+        if choices and not self._stop.is_set():
             yield from self._model[0].read(choices)
-        if generations:
+        if generations and not self._stop.is_set():
             yield from self._model[1].generate(generations)
 
     def _think(self, prompts: Sequence[Prompt]) -> tuple[list[Prompt], dict[int, TokenCount]]:
@@ -146,6 +154,10 @@ class TransformersJudge:
             tokens[position] = thought.tokens
         answering.sort(key=lambda prompt: prompt.position)  # neighbours share a prefix
         return answering, tokens
+
+    def stop(self) -> None:
+        """Let `answer` end after the batch that is being computed."""
+        self._stop.set()
 
     def n_tokens(self, texts: Sequence[str]) -> list[int]:
         """Tokens of each text alone, without a chat template."""

@@ -6,6 +6,7 @@ import gc
 import itertools
 import logging
 import os
+import threading
 import warnings
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -84,6 +85,7 @@ class VllmJudge:
         self._path = path
         self._structured_backend = structured_backend
         self._chat = Chat.load(path, thinking_tokens)
+        self._stop = threading.Event()
         self._device_type = _check_device(device)
         self._most_in_flight = _MOST_IN_FLIGHT_ON_CPU if self._device_type == "cpu" else _MOST_IN_FLIGHT
         self._engine_settings = engine_settings(
@@ -125,18 +127,23 @@ class VllmJudge:
 
     def answer(self, calls: Sequence[Call]) -> Iterator[tuple[int, Answer]]:
         """Yield (position, answer) once for every call, in the order in which the engine ends them."""
+        self._stop.clear()
         unsent = enumerate(calls)
         running: dict[str, _Running] = {}
         engine = self._llm.llm_engine
         try:
-            while True:
+            while not self._stop.is_set():
+                n_taken = 0
                 for position, call in itertools.islice(unsent, self._most_in_flight - len(running)):
+                    n_taken += 1
                     prompt = self._chat.prepare(position, call, self._context_length)
                     failed = prompt if isinstance(prompt, Failed) else self._send(_Running(prompt), running)
                     if failed is not None:
                         yield position, failed
                 if not running:
-                    return
+                    if not n_taken:
+                        return
+                    continue
                 for output in engine.step():
                     if not output.finished or output.request_id not in running:
                         continue
@@ -160,10 +167,16 @@ class VllmJudge:
             self._llm.llm_engine.add_request(
                 request_id, {"prompt_token_ids": one.prompt.ids}, self._sampling_params(one.prompt)
             )
-        except Exception as error:  # noqa: BLE001 - a refusal has another class in each version
+        except Exception as error:  # a refusal has another class in each version
+            if type(error).__name__ == "EngineDeadError":
+                raise
             return Failed("judge_error", type(error).__name__)
         running[request_id] = one
         return None
+
+    def stop(self) -> None:
+        """Let `answer` end after the step that is being computed; what is half generated is given up."""
+        self._stop.set()
 
     def n_tokens(self, texts: Sequence[str]) -> list[int]:
         """Tokens of each text alone, without a chat template."""

@@ -15,7 +15,7 @@ import math
 import re
 import time
 import traceback
-from collections.abc import Callable, Generator, Iterable, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache, partial
 from pathlib import Path
@@ -34,6 +34,7 @@ from offline_judge.backends.protocol import (
     GenerateCall,
     Generated,
     Judge,
+    Stoppable,
 )
 from offline_judge.engine.asks import (
     Ask,
@@ -59,6 +60,7 @@ from offline_judge.engine.expand import (
     first_failure,
 )
 from offline_judge.engine.store import Store, key_of
+from offline_judge.errors import Stopped, UserError
 from offline_judge.prompts import load
 
 ClaimsFrom: TypeAlias = Literal["judge", "sentences"]
@@ -193,6 +195,13 @@ class Engine:
         self.progress = progress
         self.usage = Usage()
         self._room = Room(judge) if judge is not None else None
+        self._stopping = False
+
+    def stop(self) -> None:
+        """Let `run` end once what the judge is computing is in the store; a signal handler may call it."""
+        self._stopping = True
+        if isinstance(self.judge, Stoppable):
+            self.judge.stop()
 
     def run(self, tasks: Iterable[tuple[Generator[Sequence[Ask], list[Any], Any], str]]) -> list[Any]:
         """Run (generator, language) tasks to their end; return what each returned, in order.
@@ -200,6 +209,11 @@ class Engine:
         The language ("en" or "ko") is that of the prompts. A task whose ask failed ends as
         `Unscored` with the failure's reason, one that raised as `Unscored` with the reason
         "metric_error:" and the class and line of the error: neither disturbs the others.
+
+        Raises:
+            Stopped: after `stop`.
+            UserError: where the judge breaks down or the store can't be written. In either case every
+                answer that was known is kept.
         """
         results: list[Any] = []
         ready: list[_Task] = []
@@ -312,9 +326,11 @@ class Engine:
                 (similar if isinstance(slot.ask, Similar) else asked).append((slot, key))
         if self.progress is not None:
             self.progress.round(len(similar) + len(asked))
-        self._ask_judge(asked, ready)
-        self._ask_embedder(similar, ready)
-        self.store.flush()
+        try:
+            self._ask_judge(asked, ready)
+            self._ask_embedder(similar, ready)
+        finally:
+            self.store.flush()
         in_use = gpu_bytes_in_use()
         if in_use is not None:
             self.usage.peak_gpu_bytes = max(self.usage.peak_gpu_bytes or 0, in_use)
@@ -341,9 +357,11 @@ class Engine:
         # What takes longest comes first. Neighbours share a prefix: the same prompt, then its fields in
         # the template's order.
         asked.sort(key=_prefix_order)
+        self._check_stop()
         calls = [_call(slot, self.seed) for slot, _ in asked]
+        origin = self.store.origin(self.judge.name, self.judge.fingerprint)
         started = before = time.perf_counter()
-        for position, answer in self.judge.answer(calls):
+        for position, answer in _unbroken(self.judge, calls):
             slot, key = asked[position]
             now = time.perf_counter()
             self.usage.cost_of(slot.charged_to).judge_s += now - before
@@ -352,10 +370,19 @@ class Engine:
             if record is None:
                 _fill(slot, answer, ready)
             else:
-                self.store.put(key, record)
+                self.store.put(key, record, origin)
                 _fill(slot, _decode(slot.ask, record), ready)
             self._count(calls[position], slot, answer)
+            if self._stopping:
+                if not isinstance(self.judge, Stoppable):
+                    break
+                self.judge.stop()  # the first time may have come before this batch began
         self.usage.judge_s += time.perf_counter() - started
+        self._check_stop()
+
+    def _check_stop(self) -> None:
+        if self._stopping:
+            raise Stopped
 
     def _count(self, call: Call, slot: _Slot, answer: Answer) -> None:
         usage, name = self.usage, slot.ask.prompt  # type: ignore[union-attr]
@@ -376,26 +403,52 @@ class Engine:
             self.progress.answered(1, n_tokens)
 
     def _ask_embedder(self, asked: list[tuple[_Slot, bytes]], ready: list[_Task]) -> None:
-        """Embed each distinct text once and take all cosines of the round in one operation."""
+        """Embed each distinct text once and take all cosines in one operation; in a large round, in a few."""
         if not asked or self.embedder is None:
             return
         from offline_judge.numeric import cosine
 
         started = time.perf_counter()
-        pairs = [(slot.ask.a, slot.ask.b) for slot, _ in asked]  # type: ignore[union-attr]
-        texts = list(dict.fromkeys(text for pair in pairs for text in pair))
-        place = {text: index for index, text in enumerate(texts)}
-        vectors = self.embedder.embed(texts)
-        left, right = ([place[pair[side]] for pair in pairs] for side in (0, 1))
-        for (slot, key), value in zip(asked, cosine(vectors[left], vectors[right]).tolist(), strict=True):
-            record = {"cosine": None if math.isnan(value) else value}
-            self.store.put(key, record)
-            _fill(slot, _decode(slot.ask, record), ready)
-        self.usage.embedded += len(texts)
+        origin = self.store.origin(self.embedder.name, self.embedder.fingerprint)
+        blocks = [asked[start : start + _EMBEDDED_PAIRS] for start in range(0, len(asked), _EMBEDDED_PAIRS)]
+        n_failed = 0
+        while blocks:
+            self._check_stop()
+            block = blocks.pop()
+            pairs = [(slot.ask.a, slot.ask.b) for slot, _ in block]  # type: ignore[union-attr]
+            texts = list(dict.fromkeys(text for pair in pairs for text in pair))
+            try:
+                vectors = self.embedder.embed(texts)
+            except UserError:
+                raise
+            except Exception as error:  # noqa: BLE001 - whatever it is, what does not need it can be scored
+                n_failed += 1
+                middle = len(block) // 2
+                if middle and n_failed <= _EMBEDDER_FAILURES:
+                    blocks += [block[middle:], block[:middle]]
+                    continue
+                failed = _embedder_failure(error)
+                for slot, _ in block:
+                    _fill(slot, failed, ready)
+                self.usage.failed += len(block)
+            else:
+                place = {text: index for index, text in enumerate(texts)}
+                left, right = ([place[pair[side]] for pair in pairs] for side in (0, 1))
+                cosines = cosine(vectors[left], vectors[right]).tolist()
+                for (slot, key), value in zip(block, cosines, strict=True):
+                    record = {"cosine": None if math.isnan(value) else value}
+                    self.store.put(key, record, origin)
+                    _fill(slot, _decode(slot.ask, record), ready)
+                self.usage.embedded += len(texts)
+            if self.progress is not None:
+                self.progress.answered(len(block), 0)
         self.usage.embedder_s += time.perf_counter() - started
-        if self.progress is not None:
-            self.progress.answered(len(asked), 0)
 
+
+#: Pairs of texts that are embedded in one go: as much is lost when the run is killed.
+_EMBEDDED_PAIRS = 2048
+#: An embedder that fails is given half as much, until the text is found that it can't take, or so often.
+_EMBEDDER_FAILURES = 24
 
 #: Half of a \\uXXXX pair in JSON text: half a character, which no tokenizer or file can take.
 _LONE_SURROGATE = re.compile(
@@ -415,6 +468,29 @@ def _prefix_order(item: tuple[_Slot, bytes]) -> tuple[bool, str, str, tuple[str,
     ask = item[0].ask
     assert isinstance(ask, Choose | Generate)
     return isinstance(ask, Choose), ask.prompt, item[0].language, ask.values
+
+
+def _unbroken(judge: Judge, calls: list[Call]) -> Iterator[tuple[int, Answer]]:
+    """Pass on the judge's answers; where it breaks down, say so in one message that quotes nothing."""
+    try:
+        yield from judge.answer(calls)
+    except UserError:
+        raise
+    except Exception as error:
+        raise UserError(
+            f"the judge {judge.name!r} broke down",
+            {
+                "found": _where(error),
+                "kept": "every answer that was known before",
+                "to fix": "give the same command again: it goes on where it stopped",
+            },
+        ) from error
+
+
+def _embedder_failure(error: Exception) -> Failed:
+    from offline_judge.backends.batching import is_out_of_memory
+
+    return Failed("embedder_out_of_memory" if is_out_of_memory(error) else "embedder_error", _where(error))
 
 
 def _where(error: Exception) -> str:

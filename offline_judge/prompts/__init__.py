@@ -71,9 +71,15 @@ class Prompt:
 
 @cache
 def load(prompt_id: str, language: str) -> Prompt:
-    """Load `prompts/<language>/<prompt_id>.toml`; a language without a file gets the English one."""
+    """Load `prompts/<language>/<prompt_id>.toml`; a language without a file gets the English one.
+
+    An id that ends in `.toml` is the path of a file of the caller's own, whatever the language.
+    """
     path = _FOLDER / language / f"{prompt_id}.toml"
-    if not path.is_file():
+    if prompt_id.endswith(".toml"):
+        path = Path(prompt_id)
+        prompt_id = path.stem
+    elif not path.is_file():
         language, path = "en", _FOLDER / "en" / f"{prompt_id}.toml"
     raw = path.read_bytes()
     content = tomllib.loads(raw.decode("utf-8"))

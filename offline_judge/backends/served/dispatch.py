@@ -164,6 +164,7 @@ class Dispatcher:
         self.servers = list(servers)
         self.patience = patience
         self._rng = rng
+        self._results: queue.SimpleQueue[Any] = queue.SimpleQueue()
 
     def run(
         self, requests: Sequence[Request], follow_up: Callable[[Request, Outcome], Sequence[Request]]
@@ -176,6 +177,7 @@ class Dispatcher:
             UserError: where no server is left. What was known before has been yielded then.
         """
         results: queue.SimpleQueue[tuple[Request, Outcome] | BaseException | None] = queue.SimpleQueue()
+        self._results = results
         round_ = _Round(self, requests, follow_up, results.put)
         thread = threading.Thread(target=round_.run, name="offline-judge-http", daemon=True)
         thread.start()
@@ -188,6 +190,10 @@ class Dispatcher:
             # The caller has stopped asking, or was interrupted: what it no longer waits for is dropped.
             round_.stop()
             thread.join()
+
+    def stop(self) -> None:
+        """End the `run` under way after what is known already; from a signal handler or another thread."""
+        self._results.put(None)
 
     def pause_s(self, n_tries: int) -> float:
         """Seconds before the next try, after so many."""

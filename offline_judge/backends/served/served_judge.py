@@ -96,6 +96,10 @@ class ServedJudge:
         for request, outcome in self._dispatcher.run(requests, self._dialect.follow_up):
             yield from self._dialect.answers(request, outcome)
 
+    def stop(self) -> None:
+        """Let `answer` end; what the servers are computing is given up."""
+        self._dispatcher.stop()
+
     def n_tokens(self, texts: Sequence[str]) -> list[int]:
         """Tokens of each text alone; without the model's tokenizer an estimate that is rather too high.
 

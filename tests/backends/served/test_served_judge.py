@@ -101,6 +101,17 @@ def test_a_caller_that_stops_asking_leaves_no_thread():
         assert len(server.asked) < 200
 
 
+def test_stop_ends_the_batch_and_does_not_concern_the_next():
+    with FakeServer(delay_s=0.3) as server:
+        judge = open_served_judge(server.address)
+        found = []
+        for answer in judge.answer(chooses(100)):
+            found.append(answer)
+            judge.stop()
+        assert 0 < len(found) < 100
+        assert len(answers(judge, chooses(5))) == 5
+
+
 # Servers that lack something --------------------------------------------------------------------
 
 

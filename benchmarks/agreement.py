@@ -1,0 +1,471 @@
+"""Agreement with people on eleven labelled sets, beside what no model is needed for.
+
+    python benchmarks/agreement.py --data-folder DATA --judge qwen2.5-coder-1.5b-instruct \
+        --embedder multilingual-e5-small [--sets fm2,q2_wow] [--n 100] [--out runs/agreement]
+
+Every figure has its 95 % interval (bootstrap over whole groups: pages, sources, questions) and stands beside
+two floors, word overlap and length, on the very same rows; the last column is by how much it beats the better
+floor. A threshold is chosen on one half of the groups and reported on the other. Without --judge there are
+floors alone. The same command again goes on where it was stopped; finished, it asks nothing.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import labelled_sets as sets
+import numpy as np
+from agreement_statistics import (
+    Figure,
+    Statistic,
+    auc,
+    balanced_accuracy,
+    best_f1_threshold,
+    best_threshold,
+    difference,
+    f1_of_false,
+    pearson,
+    spearman,
+    with_interval,
+)
+from floors import word_overlap
+from labelled_sets import Labelled
+from measured_run import MeasuredRun, arguments, run_main, table
+from single_asks import AnswerSupported, ClaimSupported, PassagesAnswer
+from span_overlap import span_overlap
+
+from offline_judge import Result
+from offline_judge.prompts import catalogue
+
+#: A score of each row; None where it is unscored.
+Scores = Mapping[str, Sequence[float | None]]
+
+
+@dataclass(frozen=True)
+class Found:
+    """One figure of one method on one set."""
+
+    set: str
+    measure: str
+    method: str
+    is_floor: bool
+    n: int
+    unscored: int
+    figure: Figure
+    above_floor: Figure | None = None
+
+
+@dataclass(frozen=True)
+class Agreement:
+    """How one set is scored and held against people.
+
+    `floors` gives scores that need no model, `metrics` what `evaluate` is asked, `read` the scores that
+    come of it, `label` what people said. `binary` labels get AUC, balanced accuracy and, where `f1` is
+    set, F1 of the unsupported; ratings get `correlation`.
+    """
+
+    name: str
+    load: Callable[[Path, int, int], list[Labelled]]
+    floors: Callable[[Labelled], dict[str, float]]
+    metrics: tuple[Any, ...]
+    read: Callable[[Result, Sequence[Labelled]], Scores]
+    label: Callable[[Labelled], float] = lambda row: row.label
+    published: str = ""
+    correlation: tuple[str, Statistic] | None = None
+    f1: bool = False
+    spans: bool = False
+    #: Columns of the rows that are scored; more than one row where a pair is compared.
+    rows: Callable[[Labelled], list[dict[str, Any]]] = lambda row: [columns(row)]
+    claims: str | None = None
+
+
+def columns(row: Labelled, **changed: Any) -> dict[str, Any]:
+    """Columns of one row as `evaluate` takes them; blank ones are left out."""
+    found = {
+        "id": row.id,
+        "user_input": row.user_input,
+        "response": row.response,
+        "retrieved_contexts": list(row.retrieved_contexts),
+        "reference": row.reference,
+        "language": row.language,
+        **changed,
+    }
+    return {name: value for name, value in found.items() if value}
+
+
+def soft(result: Result, rows: Sequence[Labelled]) -> Scores:
+    """Soft scores of every metric, by its name; metrics without probabilities give their score."""
+    found = {}
+    for label in result.metrics:
+        scores = result.soft(label)
+        found[label] = scores if any(s is not None for s in scores) else result[label]
+    return found
+
+
+def faithfulness_scores(result: Result, rows: Sequence[Labelled]) -> Scores:
+    """Mean verdict, mean probability, and the probability of the least supported sentence."""
+    return {
+        "faithfulness, hard": result["faithfulness"],
+        "faithfulness, soft": result.soft("faithfulness"),
+        **least_supported(result, rows),
+    }
+
+
+def least_supported(result: Result, rows: Sequence[Labelled]) -> Scores:
+    """Probability of the least supported sentence: a response is as good as its worst one."""
+    by_sentence = sentence_probabilities(result, "faithfulness")
+    return {"least supported sentence": [min(p.values()) if p else None for p in by_sentence]}
+
+
+def sentence_probabilities(result: Result, metric: str) -> list[dict[str, float]]:
+    """Probability of each sentence of each row, by its text; empty where the row is unscored."""
+    lines = {line["id"]: line for line in result._run.evidence() if line["metric"] == metric}
+    found = []
+    for row in result._run.scores():
+        line = lines.get(row["id"], {})
+        claims, p = line.get("texts", {}).get("claims", []), line.get("values", {}).get("p_supported", [])
+        found.append(dict(zip(claims, p, strict=True)))
+    return found
+
+
+def preference(result: Result, rows: Sequence[Labelled]) -> Scores:
+    """Score of the second response less that of the first."""
+    found = {}
+    for label, scores in soft(result, rows).items():
+        pairs = zip(scores[0::2], scores[1::2], strict=True)
+        found[f"{label}, second less first"] = [None if a is None or b is None else b - a for a, b in pairs]
+    return found
+
+
+def premise_floors(row: Labelled) -> dict[str, float]:
+    """Share of the response's words that stand in the chunks, and its brevity."""
+    context = "\n".join(row.retrieved_contexts)
+    return {"word overlap": word_overlap(context, row.response), "brevity": -len(row.response)}
+
+
+def reference_f1(reference: str, response: str) -> float:
+    """F1 of the two word overlaps of reference and response."""
+    a, b = word_overlap(reference, response), word_overlap(response, reference)
+    return 2 * a * b / (a + b) if a + b else 0.0
+
+
+def preference_floors(row: Labelled) -> dict[str, float]:
+    """Difference in word overlap with the reference, and in length."""
+    return {
+        "word overlap": reference_f1(row.reference, row.other) - reference_f1(row.reference, row.response),
+        "length": len(row.other) - len(row.response),
+    }
+
+
+def reference_floors(row: Labelled) -> dict[str, float]:
+    """Overlap of answer and reference, and brevity."""
+    return {"word overlap": reference_f1(row.reference, row.response), "brevity": -len(row.response)}
+
+
+def completeness_floors(row: Labelled) -> dict[str, float]:
+    """Share of the reference's words that stand in the response, and its length."""
+    return {"word overlap": word_overlap(row.response, row.reference), "length": len(row.response)}
+
+
+def passage_floors(row: Labelled) -> dict[str, float]:
+    """Largest share of the question's words in one passage, and the length of all passages."""
+    overlaps = [word_overlap(passage, row.user_input) for passage in row.retrieved_contexts]
+    return {
+        "word overlap": max(overlaps, default=0.0),
+        "length": sum(map(len, row.retrieved_contexts)),
+    }
+
+
+def claims_of(name: str, loader: sets.Loader, *, per_group: int | None = None) -> Agreement:
+    """Describe a set in which people labelled whole claims."""
+    return Agreement(
+        name,
+        lambda folder, n, seed: sets.load(loader, folder, n, seed, per_group=per_group),
+        premise_floors,
+        (ClaimSupported(),),
+        soft,
+    )
+
+
+def mtrag_rows(folder: Path, n: int, seed: int, *, by_models: bool = False) -> list[Labelled]:
+    """Load rated responses; `by_models` leaves out those that are the reference itself."""
+    rows = sets.load(sets.mtrag_human, folder, n, seed)
+    return [row for row in rows if not (by_models and row.ratings["is_reference"])]
+
+
+CLAIM_SETS = {
+    one.name: one
+    for one in (
+        claims_of("wice", sets.wice),
+        claims_of("fm2", sets.fm2),
+        claims_of("q2_wow", sets.q2_wow),
+        claims_of("factscore_human", sets.factscore_human, per_group=10),
+        claims_of("kornlu", sets.kornlu),
+        claims_of("klue_nli", sets.klue_nli),
+    )
+}
+
+SETS = {
+    **CLAIM_SETS,
+    "ragtruth_qa_test": Agreement(
+        "ragtruth_qa_test",
+        partial(sets.load, sets.ragtruth_qa_test),
+        premise_floors,
+        ("faithfulness",),
+        faithfulness_scores,
+        f1=True,
+        spans=True,
+        claims="sentences",
+        published="F1 of hallucinated responses over all three tasks of RAGTruth 78.7 (Llama-2-13B trained "
+        "on it), 79.2 (LettuceDetect, an encoder of 0.4B trained on it), 63.4 (GPT-4-turbo with a prompt)",
+    ),
+    "mtrag_human": Agreement(
+        "mtrag_human",
+        mtrag_rows,
+        premise_floors,
+        ("faithfulness",),
+        faithfulness_scores,
+        correlation=("Spearman with faithfulness", spearman),
+        claims="sentences",
+    ),
+    "mtrag_human, completeness": Agreement(
+        "mtrag_human, completeness",
+        partial(mtrag_rows, by_models=True),
+        completeness_floors,
+        ("factual_correctness[mode=recall, recall_basis=reference]",),
+        soft,
+        label=lambda row: row.ratings["completeness"],
+        correlation=("Spearman with completeness", spearman),
+        claims="sentences",
+    ),
+    "ragchecker_meta": Agreement(
+        "ragchecker_meta",
+        partial(sets.load, sets.ragchecker_meta),
+        preference_floors,
+        ("factual_correctness",),
+        preference,
+        correlation=("Pearson with preference", pearson),
+        rows=lambda row: [
+            columns(row, id=f"{row.id}/1"),
+            columns(row, id=f"{row.id}/2", response=row.other),
+        ],
+        claims="sentences",
+        published="RAGChecker (70B models as extractor and checker) 0.62, people among themselves 0.70",
+    ),
+    "nomiracl_en": Agreement(
+        "nomiracl_en",
+        partial(sets.load, sets.nomiracl_en),
+        passage_floors,
+        (PassagesAnswer(),),
+        soft,
+    ),
+    "nomiracl_ko": Agreement(
+        "nomiracl_ko",
+        partial(sets.load, sets.nomiracl_ko),
+        passage_floors,
+        (PassagesAnswer(),),
+        soft,
+    ),
+    "evouna": Agreement(
+        "evouna",
+        partial(sets.load, sets.evouna),
+        reference_floors,
+        (AnswerSupported(), "semantic_similarity"),
+        soft,
+    ),
+}
+
+
+def figures(
+    task: Agreement, rows: Sequence[Labelled], floors: Scores, scores: Scores, seed: int
+) -> list[Found]:
+    """Every statistic of every method on the rows that all methods could score."""
+    scored = [
+        place for place in range(len(rows)) if all(values[place] is not None for values in scores.values())
+    ]
+    kept = [rows[place] for place in scored]
+    labels = np.array([task.label(row) for row in kept], float)
+    groups = [row.group for row in kept]
+    methods = {
+        name: np.array([values[place] for place in scored], float)
+        for name, values in {**floors, **scores}.items()
+    }
+    first, second = sets.halves(kept, lambda row: row.group, seed)
+    unscored = len(rows) - len(kept)
+    found: list[Found] = []
+
+    def measure(name: str, places: Sequence[int], of: Callable[[str, np.ndarray], Statistic]) -> None:
+        y, g = labels[places], [groups[place] for place in places]
+        own = {
+            method: with_interval(of(method, values), y, values[places], g, seed)
+            for method, values in methods.items()
+        }
+        floor = max(floors, key=lambda method: _number(own[method].value))
+        for method, figure in own.items():
+            above = None
+            if method not in floors:
+                above = _above(of, methods, method, floor, y, places, g, seed)
+            found.append(Found(task.name, name, method, method in floors, len(y), unscored, figure, above))
+
+    everything = list(range(len(kept)))
+    if task.correlation is not None:
+        name, statistic = task.correlation
+        measure(name, everything, lambda method, values: statistic)
+        return found
+    measure("AUC", everything, lambda method, values: auc)
+    if not first or not second:
+        return found
+    measure(
+        "balanced accuracy, threshold from the other half",
+        second,
+        lambda method, values: balanced_accuracy(best_threshold(labels[first], values[first])),
+    )
+    if task.f1:
+        measure(
+            "F1 of the unsupported, threshold from the other half",
+            second,
+            lambda method, values: f1_of_false(best_f1_threshold(labels[first], values[first])),
+        )
+    return found
+
+
+def _above(
+    of: Callable[[str, np.ndarray], Statistic],
+    methods: Mapping[str, np.ndarray],
+    method: str,
+    floor: str,
+    labels: np.ndarray,
+    places: Sequence[int],
+    groups: Sequence[str],
+    seed: int,
+) -> Figure:
+    """By how much a method beats the floor on the same resamples; each has its own threshold."""
+    ours, theirs = of(method, methods[method]), of(floor, methods[floor])
+    return difference(ours, theirs, labels, methods[method][places], methods[floor][places], groups, seed)
+
+
+def _number(value: float) -> float:
+    return -math.inf if math.isnan(value) else value
+
+
+def score_set(
+    task: Agreement, run: MeasuredRun, folder: Path, n: int, seed: int
+) -> tuple[list[Labelled], Scores, Scores, Result | None]:
+    """Sample the set and score it: the floors, and what the models say."""
+    rows = task.load(folder, n, seed)
+    by_row = [task.floors(row) for row in rows]
+    floors = {name: [one[name] for one in by_row] for name in by_row[0]}
+    if run.judge is None:
+        return rows, floors, {}, None
+    metrics = [one for one in task.metrics if run.embedder is not None or one != "semantic_similarity"]
+    result = run.score(
+        task.name.replace(", ", "-"),
+        [one for row in rows for one in task.rows(row)],
+        metrics,
+        claims=task.claims,
+    )
+    return rows, floors, task.read(result, rows), result
+
+
+def people(rows: Sequence[Labelled], seed: int) -> Found:
+    """Pearson of the two people who rated each pair of ragchecker_meta, on the same rows."""
+    both = np.array([row.ratings["people"][:2] for row in rows if len(row.ratings["people"]) > 1], float)
+    groups = [row.group for row in rows if len(row.ratings["people"]) > 1]
+    figure = with_interval(pearson, both[:, 0], both[:, 1], groups, seed)
+    measure, method = "Pearson with preference", "one person with the other"
+    return Found("ragchecker_meta", measure, method, True, len(both), 0, figure)
+
+
+def published_scores(rows: Sequence[Labelled], seed: int) -> Found:
+    """Spearman of the reference-free faithfulness score that was published with mtrag_human."""
+    kept = [row for row in rows if row.ratings["published"] is not None]
+    figure = with_interval(
+        spearman,
+        [row.label for row in kept],
+        [row.ratings["published"] for row in kept],
+        [row.group for row in kept],
+        seed,
+    )
+    return Found(
+        "mtrag_human", "Spearman with faithfulness", "RL_F published with the set", True, len(kept), 0, figure
+    )
+
+
+def spans(name: str, rows: Sequence[Labelled], result: Result | None, seed: int) -> list[Found]:
+    """Overlap of flagged sentences with what people marked."""
+    by_sentence = sentence_probabilities(result, "faithfulness") if result is not None else None
+    methods, n = span_overlap(rows, by_sentence, seed)
+    measure = "F1 of marked characters, threshold from the other half"
+    return [Found(name, measure, method, method in _FLOORS, n, 0, figure) for method, figure in methods]
+
+
+def report(found: Sequence[Found]) -> str:
+    """Write the table of all figures."""
+    lines = [
+        (
+            one.set,
+            one.measure,
+            f"{one.method}{' (floor)' if one.is_floor and one.method in _FLOORS else ''}",
+            f"{one.n}" + (f" ({one.unscored} unscored)" if one.unscored else ""),
+            one.figure,
+            one.above_floor or "",
+        )
+        for one in found
+    ]
+    return table(
+        ("set", "measure", "method", "rows", "figure (95 % interval)", "above the better floor"), lines
+    )
+
+
+_FLOORS = ("word overlap", "brevity", "length")
+
+
+def main() -> None:
+    parser = arguments(__doc__ or "", n=100)
+    parser.add_argument("--sets", default=",".join(SETS), help="comma-separated; default all")
+    args = parser.parse_args()
+    chosen = [name.strip() for name in args.sets.replace("mtrag_human, c", "mtrag_human; c").split(",")]
+    found: list[Found] = []
+    with MeasuredRun(args.out, args.judge, args.embedder, seed=args.seed, claims=args.claims) as run:
+        digests = {}
+        for name in (one.replace(";", ",") for one in chosen):
+            task = SETS[name]
+            rows, floors, scores, result = score_set(task, run, args.data_folder, args.n, args.seed)
+            digests[name] = hashlib.sha256(
+                json.dumps([asdict(row) for row in rows], sort_keys=True).encode()
+            ).hexdigest()[:16]
+            found += figures(task, rows, floors, scores, args.seed)
+            if name == "ragchecker_meta":
+                found.append(people(rows, args.seed))
+            if name == "mtrag_human":
+                found.append(published_scores(rows, args.seed))
+            if task.spans:
+                found += spans(name, rows, result, args.seed)
+        judge = run.judge.name if run.judge else "no judge"
+        about = [
+            f"# Agreement with people: {judge}",
+            f"About {args.n} rows of each set, seed {args.seed}.",
+            report(found),
+            *(f"{name}, published: {SETS[name].published}." for name in digests if SETS[name].published),
+        ]
+        result_json = {
+            "benchmark": "agreement",
+            "n": args.n,
+            "seed": args.seed,
+            "sets": digests,
+            "figures": [asdict(one) | {"figure": one.figure._asdict()} for one in found],
+            "prompts": catalogue(),
+            **run.environment(),
+        }
+        run.write(f"agreement-{judge.replace(' ', '-')}", result_json, "\n\n".join(about))
+
+
+if __name__ == "__main__":
+    run_main(main)

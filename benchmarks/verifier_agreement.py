@@ -1,0 +1,202 @@
+"""Which verifier agrees with people: word overlap, judges' probabilities, encoders, and a cascade of two.
+
+    python benchmarks/verifier_agreement.py --data-folder DATA \
+        --judges qwen2.5-coder-0.5b-instruct,qwen2.5-coder-1.5b-instruct [--verifiers FOLDER,…] [--n 100]
+
+On six sets of claims or responses, AUC and balanced accuracy with intervals (bootstrap over groups). The
+threshold comes from one half of the groups and is reported on the other, beside 0.5. A response counts as
+supported as far as its least supported sentence is. On mtrag_human a response is called faithful where
+people's mean rating is above 3. The cascade takes the first method's word where it is sure and sends the
+rest, those nearest to its threshold, to the last one; its curve is balanced accuracy by the share sent.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import labelled_sets as sets
+import numpy as np
+from agreement import SETS, Agreement, least_supported, score_set
+from agreement_statistics import (
+    Array,
+    Figure,
+    auc,
+    balanced_accuracy,
+    best_threshold,
+    bootstrap_groups,
+    with_interval,
+)
+from labelled_sets import Labelled
+from measured_run import MeasuredRun, arguments, run_main, table
+
+#: People's mean rating above which a response of mtrag_human is called faithful.
+FAITHFUL_ABOVE = 3.0
+#: Shares of the claims that the cascade sends to its second stage.
+SHARES = (0.0, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.8, 1.0)
+
+
+def _task(name: str) -> Agreement:
+    task = SETS[name]
+    if "faithfulness" in task.metrics:
+        task = replace(task, read=least_supported)
+    if task.correlation is not None:
+        task = replace(task, label=lambda row: float(row.label > FAITHFUL_ABOVE), correlation=None)
+    return task
+
+
+TASKS = {
+    name: _task(name)
+    for name in ("ragtruth_qa_test", "mtrag_human", "wice", "fm2", "q2_wow", "factscore_human", "kornlu")
+}
+
+
+class Measured(NamedTuple):
+    """What one method reached on one set; the balanced accuracies are those of the held-out half."""
+
+    set: str
+    method: str
+    n: int
+    unscored: int
+    threshold: float
+    auc: Figure
+    balanced: Figure
+    at_half: Figure | None
+
+
+class Sent(NamedTuple):
+    """Balanced accuracy of the cascade where a share of the claims went to its second stage."""
+
+    set: str
+    share: float
+    balanced: Figure
+
+
+def measure(
+    name: str, rows: Sequence[Labelled], labels: Array, methods: dict[str, Array], unscored: int, seed: int
+) -> list[Measured]:
+    """AUC on all rows, balanced accuracy on the half that did not choose the threshold."""
+    groups = [row.group for row in rows]
+    first, second = sets.halves(rows, lambda row: row.group, seed)
+    held_out = [groups[place] for place in second]
+    found = []
+    for method, scores in methods.items():
+        at = best_threshold(labels[first], scores[first])
+        y, p = labels[second], scores[second]
+        found.append(
+            Measured(
+                name,
+                method,
+                len(rows),
+                unscored,
+                at,
+                with_interval(auc, labels, scores, groups, seed),
+                with_interval(balanced_accuracy(at), y, p, held_out, seed),
+                with_interval(balanced_accuracy(0.5), y, p, held_out, seed) if method != FLOOR else None,
+            )
+        )
+    return found
+
+
+def cascade(
+    name: str, rows: Sequence[Labelled], labels: Array, cheap: Array, dear: Array, seed: int
+) -> list[Sent]:
+    """Balanced accuracy on the half that did not choose the thresholds, by the share that was sent."""
+    first, second = sets.halves(rows, lambda row: row.group, seed)
+    groups = [rows[place].group for place in second]
+    at_cheap, at_dear = (best_threshold(labels[first], scores[first]) for scores in (cheap, dear))
+    # How unsure the first stage is: its rank distance to its threshold on the half that chose it.
+    ranks = np.searchsorted(np.sort(cheap[first]), cheap) / len(first)
+    distance = np.abs(ranks - np.searchsorted(np.sort(cheap[first]), at_cheap) / len(first))
+    found = []
+    for share in SHARES:
+        sent = distance <= np.quantile(distance[first], share) if share else np.zeros(len(rows), bool)
+        verdict = np.where(sent, dear >= at_dear, cheap >= at_cheap).astype(float)[second]
+        y = labels[second]
+
+        def of(places: Any, y: Array = y, verdict: Array = verdict) -> float:
+            return balanced_accuracy(0.5)(y[places], verdict[places])
+
+        found.append(Sent(name, float(sent[second].mean()), bootstrap_groups(of, groups, seed)))
+    return found
+
+
+FLOOR = "word overlap"
+
+
+def main() -> None:
+    parser = arguments(__doc__ or "", n=100)
+    parser.add_argument(
+        "--judges", default="", help="comma-separated; the first and the last make the cascade"
+    )
+    parser.add_argument("--sets", default=",".join(TASKS), help="comma-separated; default all")
+    parser.set_defaults(out=Path("runs/verifier_agreement"))
+    args = parser.parse_args()
+    judges = [name for name in args.judges.split(",") if name]
+    chosen = [name.strip() for name in args.sets.split(",")]
+    by_set: dict[str, dict[str, list[float | None]]] = {name: {} for name in chosen}
+    rows_of: dict[str, list[Labelled]] = {}
+    environments = {}
+    for judge in judges or [None]:
+        with MeasuredRun(args.out, judge, seed=args.seed, claims="sentences", prefix=judge or "") as run:
+            for name in chosen:
+                rows, floors, scores, _ = score_set(TASKS[name], run, args.data_folder, args.n, args.seed)
+                rows_of[name] = rows
+                by_set[name][FLOOR] = list(floors[FLOOR])
+                if run.judge is not None:
+                    (by_set[name][run.judge.name],) = map(list, scores.values())
+            environments[judge or "no judge"] = run.environment()
+
+    measured: list[Measured] = []
+    sent: list[Sent] = []
+    for name, methods in by_set.items():
+        rows = rows_of[name]
+        scored = [p for p in range(len(rows)) if all(one[p] is not None for one in methods.values())]
+        kept = [rows[place] for place in scored]
+        labels = np.array([TASKS[name].label(row) for row in kept], float)
+        arrays = {
+            method: np.array([values[place] for place in scored], float) for method, values in methods.items()
+        }
+        measured += measure(name, kept, labels, arrays, len(rows) - len(kept), args.seed)
+        if len(judges) > 1:
+            ends = [method for method in arrays if method != FLOOR]
+            sent += cascade(name, kept, labels, arrays[ends[0]], arrays[ends[-1]], args.seed)
+    lines = [
+        (
+            one.set,
+            one.method,
+            f"{one.n}" + (f" ({one.unscored} unscored)" if one.unscored else ""),
+            one.auc,
+            f"{one.threshold:.3f}",
+            one.balanced,
+            one.at_half or "",
+        )
+        for one in measured
+    ]
+    header = ("set", "method", "rows", "AUC", "threshold", "balanced accuracy, held out", "at 0.5, held out")
+    about = [
+        "# Verifiers: agreement with people",
+        f"About {args.n} rows of each set, seed {args.seed}.",
+        table(header, lines),
+    ]
+    if sent:
+        curve = [(one.set, f"{one.share:.2f}", one.balanced) for one in sent]
+        about += [
+            f"## Cascade: {judges[0]}, then {judges[-1]}",
+            table(("set", "share sent", "balanced accuracy, held out"), curve),
+        ]
+    result = {
+        "benchmark": "verifier_agreement",
+        "n": args.n,
+        "seed": args.seed,
+        "figures": [one._asdict() for one in measured],
+        "cascade": [one._asdict() for one in sent],
+        "runs": environments,
+    }
+    MeasuredRun(args.out).write("verifier_agreement", result, "\n\n".join(about))
+
+
+if __name__ == "__main__":
+    run_main(main)
