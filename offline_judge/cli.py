@@ -1,4 +1,4 @@
-"""The command line: `offline-judge evaluate | check | rescore | show | serve | metrics`."""
+"""The command line: `offline-judge evaluate | check | rescore | show | serve | metrics | doctor | cache`."""
 
 from __future__ import annotations
 
@@ -275,6 +275,38 @@ def list_metrics(modules: tuple[Path, ...]) -> None:
 
     _import_metrics(modules)
     click.echo(metrics_text(offline_judge.metrics.registered()))
+
+
+@main.command()
+@click.option("--judge", metavar="MODEL", help="To be tried in place of the smallest judge on the shelf.")
+@click.option("--embedder", metavar="MODEL", help="Likewise.")
+@click.option(
+    "--backend",
+    type=click.Choice(["transformers", "vllm"]),
+    default="transformers",
+    show_default=True,
+    help="What runs the judge that is tried. vLLM takes half a minute to start on a CPU.",
+)
+@click.option("--out", type=click.Path(path_type=Path), default=Path("runs"), show_default=True)
+@click.option(
+    "--store", type=click.Path(path_type=Path), help="Answer store. Default: answers.sqlite in --out."
+)
+def doctor(out: Path, store: Path | None, backend: str, judge: str | None, embedder: str | None) -> None:
+    """Look at packages, GPU, shelf, store and models, and try one judge and one embedder.
+
+    Exit status 0: a run has all it needs. 1: something has to be mended.
+    """
+    from offline_judge.doctor import examine
+    from offline_judge.doctor.report import print_report
+
+    report = examine(
+        store=store or out / "answers.sqlite",
+        judge=judge,
+        embedder=embedder,
+        backend=backend,
+    )
+    print_report(report)
+    sys.exit(1 if report.wrong else 0)
 
 
 def _import_metrics(files: tuple[Path, ...]) -> None:

@@ -17,7 +17,7 @@ LAYERS = [
     {"engine"},
     {"metrics"},
     {"config", "summary", "run_folder", "scoring", "tables", "result"},
-    {"interrupts", "evaluation", "rescoring"},
+    {"interrupts", "evaluation", "rescoring", "doctor"},
     {"progress", "cache_commands", "cli", "__main__", ""},
 ]
 LEVEL = {name: level for level, names in enumerate(LAYERS) for name in names}
