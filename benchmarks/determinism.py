@@ -1,0 +1,96 @@
+"""How often the same question gets another answer: run by run, by batch size, and by backend.
+
+    python benchmarks/determinism.py --judge qwen2.5-coder-0.5b-instruct --rows 4 --runs 10
+
+The example rows are scored for faithfulness and context precision at temperature 0, each time with an empty
+answer store. Wanted in process: no difference at all between runs. A difference of batch size or backend
+(other kernels, other sums) is reported as a rate: of verdicts at 0.5, and of the largest difference of a
+probability.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import tempfile
+from importlib.resources import files
+from pathlib import Path
+from typing import Any
+
+from measured_run import run_main, table
+
+import offline_judge
+from offline_judge.backends import open_judge, open_served_judge
+from offline_judge.backends.served.vllm_server import VllmServer
+from offline_judge.run_folder import RunFolder
+from offline_judge.shelf import Shelf
+
+METRICS = ("faithfulness", "context_precision")
+Probabilities = dict[tuple[str, str, str, str], float]
+
+
+def probabilities(judge: Any, rows: list[dict[str, Any]]) -> Probabilities:
+    """Score the rows and return the probability of every checked claim and chunk."""
+    with tempfile.TemporaryDirectory() as folder:
+        result = offline_judge.evaluate(rows, METRICS, judge=judge, reasons="none", out=folder)
+        found: Probabilities = {}
+        for line in RunFolder(result.folder).evidence():
+            for check in line.get("checks") or ():
+                found[line["id"], line["metric"], check["source"], check["claim"]] = check["p"]
+            for name, values in (line["values"] or {}).items():
+                for index, value in enumerate(values if isinstance(values, list) else [values]):
+                    if isinstance(value, float):
+                        found[line["id"], line["metric"], name, str(index)] = value
+    return found
+
+
+def difference(one: Probabilities, other: Probabilities) -> tuple[str, str, str]:
+    """Verdicts that differ, answers that only one has, and the largest difference of a probability."""
+    shared = one.keys() & other.keys()
+    flipped = sum((one[key] >= 0.5) != (other[key] >= 0.5) for key in shared)
+    largest = max((abs(one[key] - other[key]) for key in shared), default=0.0)
+    return f"{flipped} of {len(shared)}", str(len(one.keys() ^ other.keys())), f"{largest:.1e}"
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--judge", default="qwen2.5-coder-0.5b-instruct")
+    parser.add_argument("--rows", type=int, default=4)
+    parser.add_argument("--runs", type=int, default=10)
+    arguments = parser.parse_args()
+    text = (files("offline_judge.examples") / "rows.jsonl").read_text(encoding="utf-8")
+    rows = [json.loads(line) for line in text.splitlines()[: arguments.rows]]
+    found = Shelf().find(arguments.judge, "judge")
+    settings = {"name": found.name, "fingerprint": found.fingerprint}
+    lines = []
+
+    judge: Any = open_judge(found.path, backend="vllm", **settings)
+    first = probabilities(judge, rows)
+    others = [probabilities(judge, rows) for _ in range(arguments.runs - 1)]
+    worst = max(others, key=lambda other: difference(first, other), default=first)
+    lines.append((f"{arguments.runs} runs in process", *difference(first, worst)))
+    for size in (1, 4):
+        judge._most_in_flight = size
+        lines.append((f"in process, {size} at once", *difference(first, probabilities(judge, rows))))
+    judge.close()
+
+    judge = open_judge(found.path, backend="transformers", **settings)
+    lines.append(("transformers", *difference(first, probabilities(judge, rows))))
+    judge.close()
+
+    with (
+        tempfile.TemporaryDirectory() as folder,
+        VllmServer(found.path, found.name, Path(folder) / "log") as server,
+    ):
+        lines.append(("served", *difference(first, probabilities(open_served_judge(server.address), rows))))
+
+    print(f"{os.cpu_count()} cores, {found.name}, {len(rows)} rows, {len(first)} probabilities\n")
+    header = ("against the first run in process", "verdicts that differ", "not in both", "largest difference")
+    print(table(header, lines))
+
+
+if __name__ == "__main__":
+    run_main(main)

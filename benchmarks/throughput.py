@@ -1,0 +1,311 @@
+"""What the engine, offline_judge and RAGAS make of one vLLM server: the same rows, one run, one machine.
+
+    python benchmarks/throughput.py --data-folder DATA --judge qwen2.5-coder-0.5b-instruct --rows 4
+
+    (a) raw: the very prompts of (b), sent as one batch by a bare script
+    (b) offline_judge, seven metrics
+    (c) RAGAS 0.4.3 `evaluate()` with the same seven, in its own environment (--skip-ragas leaves it out)
+
+The server is started here, and its prefix cache is emptied before each part. Rows are those of WikiEval:
+its answer, its ungrounded answer as the reference, both contexts as chunks. Needs a connection to a package
+index for (c), unless its environment exists already (--ragas-environment).
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import json
+import os
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+import urllib.request
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import aiohttp
+from aiohttp import web
+from labelled_sets import wikieval
+from measured_run import run_main, table
+
+import offline_judge
+from offline_judge.backends import open_embedder, open_served_judge
+from offline_judge.backends.protocol import Answer, Call
+from offline_judge.backends.served.vllm_server import VllmServer
+from offline_judge.shelf import Shelf
+
+METRICS = (
+    "context_precision",
+    "context_recall",
+    "faithfulness",
+    "response_relevancy",
+    "factual_correctness",
+    "noise_sensitivity",
+    "noise_sensitivity[mode=irrelevant]",
+)
+RAGAS = "ragas==0.4.3"
+
+
+@dataclass
+class Part:
+    """What one part did; tokens as the server counted them."""
+
+    name: str
+    seconds: float
+    calls: int
+    prompt: float
+    cached: float
+    output: float
+    unscored: float | None
+    rows: int
+
+    @property
+    def tokens_per_s(self) -> float:
+        """Prompt and output tokens, cached ones included."""
+        return (self.prompt + self.output) / self.seconds
+
+    def line(self) -> tuple[str, ...]:
+        """One line of the table."""
+        unscored = "" if self.unscored is None else f"{self.unscored:.1%}"
+        return (
+            self.name,
+            f"{self.seconds:.1f}",
+            f"{self.rows / self.seconds:.3f}",
+            f"{self.calls:,}",
+            f"{self.prompt:,.0f}",
+            f"{self.cached:,.0f}",
+            f"{self.output:,.0f}",
+            f"{self.tokens_per_s:,.0f}",
+            unscored,
+        )
+
+
+COUNTERS = {
+    "prompt": "vllm:prompt_tokens_total",
+    "cached": "vllm:prefix_cache_hits_total",
+    "output": "vllm:generation_tokens_total",
+    "calls": "vllm:request_success_total",
+}
+
+
+class Counters:
+    """Totals of the server's own counters."""
+
+    def __init__(self, address: str) -> None:
+        self._root = address.removesuffix("/v1")
+
+    def read(self) -> dict[str, float]:
+        """Read them now."""
+        with urllib.request.urlopen(f"{self._root}/metrics", timeout=60) as response:
+            lines = response.read().decode().splitlines()
+        totals = dict.fromkeys(COUNTERS, 0.0)
+        for line in lines:
+            for name, metric in COUNTERS.items():
+                if line.startswith((f"{metric}{{", f"{metric} ")):
+                    totals[name] += float(line.rpartition(" ")[2])
+        return totals
+
+    def empty_prefix_cache(self) -> None:
+        """Forget all keys and values, so that no part profits from the one before."""
+        request = urllib.request.Request(f"{self._root}/reset_prefix_cache", method="POST")
+        urllib.request.urlopen(request, timeout=60).close()
+
+
+class Recorded:
+    """A judge that remembers its calls, for the bare script to send again."""
+
+    def __init__(self, judge: Any) -> None:
+        self._judge = judge
+        self.calls: list[Call] = []
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._judge, name)
+
+    def answer(self, calls: Sequence[Call]) -> Iterator[tuple[int, Answer]]:
+        """Pass on."""
+        self.calls += calls
+        return self._judge.answer(calls)
+
+
+def rows_of(folder: Path, n: int) -> list[dict[str, Any]]:
+    found = []
+    for index, row in enumerate(wikieval(folder)[:n]):
+        contexts = [row[name] for name in ("context_v1", "context_v2")]
+        found.append(
+            {
+                "id": str(index),
+                "user_input": row["question"],
+                "response": row["answer"],
+                "reference": row["ungrounded_answer"],
+                "retrieved_contexts": ["\n".join(one) if isinstance(one, list) else one for one in contexts],
+            }
+        )
+    return found
+
+
+async def send_all(address: str, payloads: Sequence[dict[str, Any]]) -> None:
+    """The bare script: everything at once, nothing kept."""
+    timeout = aiohttp.ClientTimeout(total=None)
+    connector = aiohttp.TCPConnector(limit=0)
+
+    async def send(payload: dict[str, Any]) -> None:
+        async with session.post(f"{address}/completions", json=payload) as response:
+            assert response.status == 200, await response.text()
+            await response.read()
+
+    async with aiohttp.ClientSession(timeout=timeout, connector=connector) as session:
+        await asyncio.gather(*(send(payload) for payload in payloads))
+
+
+class EmbeddingServer:
+    """`/v1/embeddings` over a local model, so that RAGAS needs no torch in its own environment."""
+
+    def __init__(self, embedder: Any) -> None:
+        self._embedder = embedder
+        self.port = 0
+
+    def start(self) -> None:
+        """Serve in a thread of its own until the process ends."""
+        started = threading.Event()
+        threading.Thread(target=lambda: asyncio.run(self._serve(started)), daemon=True).start()
+        started.wait()
+
+    async def _serve(self, started: threading.Event) -> None:
+        app = web.Application(client_max_size=2**26)
+        app.router.add_post("/v1/embeddings", self._embed)
+        runner = web.AppRunner(app)
+        await runner.setup()
+        await web.TCPSite(runner, "127.0.0.1", 0).start()
+        self.port = runner.addresses[0][1]
+        started.set()
+        await asyncio.Event().wait()
+
+    async def _embed(self, request: web.Request) -> web.Response:
+        body = await request.json()
+        texts = body["input"] if isinstance(body["input"], list) else [body["input"]]
+        vectors = self._embedder.embed(texts).tolist()
+        found = [{"object": "embedding", "index": i, "embedding": one} for i, one in enumerate(vectors)]
+        usage = {"prompt_tokens": 0, "total_tokens": 0}
+        return web.json_response({"object": "list", "data": found, "model": "e", "usage": usage})
+
+
+def ragas_python(environment: Path) -> Path:
+    """Python of the environment that holds RAGAS; made where it is not there."""
+    python = environment / "bin" / "python"
+    if not python.is_file():
+        subprocess.run([sys.executable, "-m", "venv", str(environment)], check=True)
+        subprocess.run(
+            [
+                str(python),
+                "-m",
+                "pip",
+                "install",
+                "--quiet",
+                RAGAS,
+                "langchain-openai",
+                "langchain-community<0.4",
+            ],
+            check=True,
+        )
+    return python
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--data-folder", type=Path, required=True)
+    parser.add_argument("--judge", default="qwen2.5-coder-0.5b-instruct")
+    parser.add_argument("--embedder", default="all-minilm-l6-v2")
+    parser.add_argument("--rows", type=int, default=4)
+    parser.add_argument("--out", type=Path, default=Path("runs/throughput"))
+    parser.add_argument("--skip-ragas", action="store_true")
+    parser.add_argument("--ragas-environment", type=Path, default=Path("runs/ragas-0.4.3"))
+    arguments = parser.parse_args()
+    python = None if arguments.skip_ragas else ragas_python(arguments.ragas_environment)
+    rows = rows_of(arguments.data_folder, arguments.rows)
+    model = Shelf().find(arguments.judge, "judge")
+    found = Shelf().find(arguments.embedder, "embedder")
+    embedder = open_embedder(found.path, name=found.name, fingerprint=found.fingerprint)
+    embedder.embed(["warm"])
+    os.environ["VLLM_SERVER_DEV_MODE"] = "1"  # for /reset_prefix_cache
+    arguments.out.mkdir(parents=True, exist_ok=True)
+    with VllmServer(model.path, model.name, arguments.out / "vllm.log") as server:
+        parts = list(measure(server, embedder, rows, python, arguments.out))
+    header = ("", "seconds", "rows/s", "calls", "prompt", "cached", "output", "tokens/s", "unscored")
+    print(f"{os.cpu_count()} cores, {model.name}, {len(rows)} rows, {len(METRICS)} metrics\n")
+    print(table(header, [part.line() for part in parts]))
+    raw, ours, *others = parts
+    print(f"\n(b) / (a) in tokens/s: {ours.tokens_per_s / raw.tokens_per_s:.2f}")
+    for other in others:
+        print(f"(b) / (c) in rows/s: {other.seconds / ours.seconds:.1f}")
+
+
+def measure(
+    server: VllmServer, embedder: Any, rows: list[dict[str, Any]], python: Path | None, out: Path
+) -> Iterator[Part]:
+    counters = Counters(server.address)
+    judge = Recorded(open_served_judge(server.address))
+    list(judge.answer([]))
+
+    def part(name: str, run: Any) -> Part:
+        counters.empty_prefix_cache()
+        before, started = counters.read(), time.perf_counter()
+        unscored = run()
+        seconds = time.perf_counter() - started
+        after = counters.read()
+        spent = {key: after[key] - before[key] for key in after}
+        return Part(
+            name,
+            seconds,
+            int(spent["calls"]),
+            spent["prompt"],
+            spent["cached"],
+            spent["output"],
+            unscored,
+            len(rows),
+        )
+
+    def ours() -> float:
+        with tempfile.TemporaryDirectory() as folder:
+            result = offline_judge.evaluate(
+                rows, METRICS, judge=judge, embedder=embedder, reasons="none", out=folder
+            )
+            return result.largest_unscored_share()
+
+    def raw() -> None:
+        requests, failed = judge._dialect.requests(judge.calls)
+        assert not failed
+        asyncio.run(send_all(server.address, [request.payload for request in requests]))
+
+    measured = part("(b) offline_judge", ours)
+    yield part("(a) raw engine", raw)
+    yield measured
+    if python is not None:
+        embeddings = EmbeddingServer(embedder)
+        embeddings.start()
+
+        def ragas() -> float:
+            (out / "rows.json").write_text(json.dumps(rows))
+            worker = Path(__file__).with_name("throughput_ragas.py")
+            addresses = [server.address, server.name, f"http://127.0.0.1:{embeddings.port}/v1"]
+            environment = {**os.environ, "RAGAS_DO_NOT_TRACK": "true", "PYTHONPATH": ""}
+            done = subprocess.run(
+                [str(python), str(worker), str(out / "rows.json"), *addresses],
+                env=environment,
+                stdout=subprocess.PIPE,
+                text=True,
+                check=True,
+            )
+            return float(json.loads(done.stdout.splitlines()[-1])["unscored"])
+
+        yield part("(c) RAGAS 0.4.3", ragas)
+
+
+if __name__ == "__main__":
+    run_main(main)
