@@ -48,7 +48,8 @@ METRICS = (
     "noise_sensitivity",
     "noise_sensitivity[mode=irrelevant]",
 )
-RAGAS = "ragas==0.4.3"
+#: Later releases of the two do not go with it.
+RAGAS = ("ragas==0.4.3", "langchain-community<0.4", "langchain-openai<1")
 
 
 @dataclass
@@ -199,19 +200,7 @@ def ragas_python(environment: Path) -> Path:
     python = environment / "bin" / "python"
     if not python.is_file():
         subprocess.run([sys.executable, "-m", "venv", str(environment)], check=True)
-        subprocess.run(
-            [
-                str(python),
-                "-m",
-                "pip",
-                "install",
-                "--quiet",
-                RAGAS,
-                "langchain-openai",
-                "langchain-community<0.4",
-            ],
-            check=True,
-        )
+        subprocess.run([str(python), "-m", "pip", "install", "--quiet", *RAGAS], check=True)
     return python
 
 
