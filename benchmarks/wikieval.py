@@ -28,7 +28,7 @@ from floors import density, word_overlap
 from labelled_sets import wikieval
 from measured_run import MeasuredRun, arguments, run_main, table
 
-from offline_judge import Choose, Generate, Unscored
+from offline_judge import Choose, Generate, Unscored, UserError
 from offline_judge.prompts import catalogue, load
 
 DIMENSIONS = ("faithfulness", "answer relevance", "context relevance")
@@ -144,9 +144,10 @@ def floors(pairs: dict[str, list[Pair]]) -> Iterator[Method]:
     yield method("context relevance", "the shorter context", lambda r: -len(context(r)))
 
 
-def metrics(run: MeasuredRun, pairs: dict[str, list[Pair]]) -> Iterator[Method]:
+def metrics(run: MeasuredRun, pairs: dict[str, list[Pair]], dimensions: Sequence[str]) -> Iterator[Method]:
     """The package's own metrics, hard and soft, through `evaluate`."""
-    for dimension, names in METRICS.items():
+    for dimension in dimensions:
+        names = METRICS[dimension]
         members = [
             {"id": f"{index}/{side}", **pair.row(side)}
             for index, pair in enumerate(pairs[dimension])
@@ -272,14 +273,22 @@ def prompts_used() -> dict[str, Any]:
 def main() -> None:
     parser = arguments(__doc__ or "", n=50)
     parser.add_argument("--no-baselines", action="store_true", help="leave the paper's baselines out")
+    parser.add_argument(
+        "--dimensions",
+        default=",".join(DIMENSIONS),
+        help="of the metrics, comma-separated; default all",
+    )
     parser.set_defaults(out=Path("runs/wikieval"))
     args = parser.parse_args()
+    dimensions = [name.strip() for name in args.dimensions.split(",")]
+    if unknown := set(dimensions) - set(DIMENSIONS):
+        raise UserError(f"no dimension {min(unknown)!r}", {"known": ", ".join(DIMENSIONS)})
     rows = wikieval(args.data_folder)[: args.n]
     pairs = pairs_of(rows)
     methods = list(floors(pairs))
     with MeasuredRun(args.out, args.judge, args.embedder, seed=args.seed, claims=args.claims) as run:
         if run.judge is not None:
-            methods += metrics(run, pairs)
+            methods += metrics(run, pairs, dimensions)
             if not args.no_baselines:
                 methods += baselines(run, pairs, args.seed)
         figures, markdown = report(methods, len(rows))

@@ -32,6 +32,19 @@ def test_a_language_without_a_file_gets_the_english_prompt():
     assert load("support", "fi").language == "en"
 
 
+def test_a_path_loads_a_prompt_of_the_callers_own(tmp_path):
+    path = tmp_path / "polite.toml"
+    path.write_text('version = 3\noptions = ["Yes", "No"]\nsystem = "Judge."\nuser = "<text>{text}</text>"\n')
+    prompt = load(str(path), "ko")
+    assert (prompt.id, prompt.version, prompt.fields, prompt.options) == (
+        "polite",
+        3,
+        ("text",),
+        ("Yes", "No"),
+    )
+    assert prompt.messages({"text": "</text>"})[-1] == ("user", "<text>‹/text›</text>")
+
+
 @pytest.mark.parametrize("language", LANGUAGES)
 def test_examples_show_answers_that_their_schema_allows(language):
     import jsonschema
