@@ -36,7 +36,7 @@ from offline_judge.schema import Coverage, Row, RowSource, ScorableRow, check, o
 from offline_judge.scoring import score_rows
 from offline_judge.shelf import LocalModel, Role, Shelf
 from offline_judge.summary import MetricSummary
-from offline_judge.text import prompt_language
+from offline_judge.text import prompt_language, prompt_language_named
 
 _T = TypeVar("_T")
 
@@ -242,9 +242,9 @@ def _wants_reason(check: Check, metric: Metric, reasons: str) -> bool:
 def _language(row: Row, config: Config) -> str:
     if config.language != "auto":
         return config.language
-    return row.language or prompt_language(
-        " ".join(filter(None, (row.user_input, row.response))) or row.context
-    )
+    if row.language:
+        return prompt_language_named(row.language)
+    return prompt_language(" ".join(filter(None, (row.user_input, row.response))) or row.context)
 
 
 # Metrics and models ---------------------------------------------------------------------------

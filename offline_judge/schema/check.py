@@ -9,6 +9,7 @@ from dataclasses import dataclass
 
 from offline_judge.errors import UserError
 from offline_judge.schema.columns import ALIASES, COLUMNS, list_columns
+from offline_judge.schema.reader import shown
 from offline_judge.schema.row import Row
 from offline_judge.schema.source import RowSource
 
@@ -83,7 +84,7 @@ class Coverage:
         if gap.n_rows == self.n_rows:
             return f"{gap.column} missing in every row"
         more = ", …" if gap.n_rows > len(gap.first_ids) else ""
-        return f"{gap.column} missing in {gap.n_rows}: {', '.join(gap.first_ids)}{more}"
+        return f"{gap.column} missing in {gap.n_rows}: {', '.join(map(shown, gap.first_ids))}{more}"
 
     def _why_stopped(self, metric: MetricCoverage) -> str:
         columns = [gap.column for gap in metric.gaps if gap.n_rows == self.n_rows]
