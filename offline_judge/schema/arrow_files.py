@@ -127,8 +127,7 @@ def _arrow_errors(message: str) -> Iterator[None]:
 def _data_files(folder: Path) -> tuple[Path, ...]:
     splits_file, state_file = folder / "dataset_dict.json", folder / "state.json"
     if splits_file.is_file():
-        splits = _read_json(splits_file).get("splits")
-        splits = splits if isinstance(splits, list) else []
+        splits = _as_list(_read_json(splits_file).get("splits"))
         raise UserError(
             f"{folder} holds {len(splits)} data sets",
             {"to fix": "choose one: " + ", ".join(str(folder / str(split)) for split in splits)},
@@ -142,12 +141,9 @@ def _data_files(folder: Path) -> tuple[Path, ...]:
             },
         )
     entries = _read_json(state_file).get("_data_files")
-    names = (
-        [entry.get("filename") for entry in entries if isinstance(entry, dict)]
-        if isinstance(entries, list)
-        else []
-    )
-    if not names or not all(isinstance(name, str) and Path(name).name == name for name in names):
+    found = [entry.get("filename") if isinstance(entry, dict) else None for entry in _as_list(entries)]
+    names = [name for name in found if isinstance(name, str) and Path(name).name == name]
+    if not names or len(names) < len(found):
         raise UserError(
             f"{state_file} is damaged",
             {"found": "no list of data files in this folder", "to fix": "save the data set anew"},
@@ -166,3 +162,7 @@ def _read_json(path: Path) -> dict[str, Any]:
     if not isinstance(value, dict):
         raise UserError(f"{path} is damaged", {"to fix": "save the data set anew"})
     return value
+
+
+def _as_list(value: object) -> list[Any]:
+    return value if isinstance(value, list) else []
