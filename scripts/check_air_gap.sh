@@ -5,9 +5,11 @@
 #   scripts/check_air_gap.sh [--backend vllm|transformers]... [--judge MODEL] [--embedder MODEL] [--rows N]
 #                            [-- OPTIONS OF EVALUATE]
 #
-# 1. In a network namespace that has only loopback: check, evaluate, evaluate again, show, rescore, metrics, doctor.
-# 2. Under strace: evaluate with an empty store. Any connect or send to an address that is not loopback counts,
-#    and any question to a name server, also to one on the loopback address.
+# 1. In a network namespace that has only loopback: check, evaluate, evaluate again, show, rescore, metrics,
+#    doctor.
+# 2. Under strace, with the network as it is: evaluate with an empty store, on a machine whose own name nobody
+#    knows. Any connect or send to an address that is not loopback counts, and any question to a name server,
+#    also to one on the loopback address.
 #
 # $PYTHON is the interpreter (default: .venv/bin/python). Exit status 0: nothing tried to leave. 1: something
 # did, or a command failed. 77: this machine can't tell; the reason is printed.
@@ -38,9 +40,9 @@ skip() {
 command -v strace >/dev/null || skip "strace is not installed"
 command -v unshare >/dev/null || skip "unshare (util-linux) is not installed"
 strace -qq -o /dev/null true 2>/dev/null || skip "this machine forbids tracing (ptrace)"
-namespace=(unshare --map-root-user --net)
-"${namespace[@]}" true 2>/dev/null || namespace=(unshare --net)
-"${namespace[@]}" true 2>/dev/null || skip "this machine forbids network namespaces"
+unshare=(unshare --map-root-user)
+"${unshare[@]}" --net --uts true 2>/dev/null || unshare=(unshare)
+"${unshare[@]}" --net --uts true 2>/dev/null || skip "this machine forbids network namespaces"
 trace=(strace -f -qq -e "trace=connect,sendto,sendmsg,sendmmsg" -e signal=none)
 if strace --seccomp-bpf -f -qq -o /dev/null true 2>/dev/null; then trace+=(--seccomp-bpf); fi
 
@@ -61,7 +63,12 @@ with socket.socket() as sock:
 PY
 exec "$@"
 ALONE
-alone() { "${namespace[@]}" bash "$work/alone" "$@"; }
+alone() { "${unshare[@]}" --net bash "$work/alone" "$@"; }
+# Runs a command under strace where the machine has a name that no file knows: a look-up of it is a question.
+traced() { # file of the trace, command
+    "${unshare[@]}" --uts bash -c '
+        "$PYTHON" -c "import socket; socket.sethostname(\"nobody.invalid\")" && exec "$@"' - "${trace[@]}" -o "$@"
+}
 
 # Addresses in a trace that lead out of this machine, and questions to name servers.
 leaving() {
@@ -98,7 +105,9 @@ for backend in "${backends[@]}"; do
             show) alone "$PYTHON" -m offline_judge show "$out/run" --worst ;;
             rescore) alone "$PYTHON" -m offline_judge rescore "$out/run" --set '*.threshold=0.7' ;;
             metrics) alone "$PYTHON" -m offline_judge metrics ;;
-            doctor) alone "$PYTHON" -m offline_judge doctor --judge "$judge" --embedder "$embedder" --out "$out" ;;
+            doctor)
+                alone "$PYTHON" -m offline_judge doctor --judge "$judge" --embedder "$embedder" --out "$out"
+                ;;
         esac >"$work/said" 2>&1 || said "$work/said" "$step with $backend, in a namespace with loopback only"
     done
     refused=$("$PYTHON" - "$out/run/run.json" <<<'
@@ -106,7 +115,7 @@ import json, sys
 print(sum(one["count"] for one in json.load(open(sys.argv[1]))["connections_refused"]))')
     echo "$backend: works in a namespace with loopback only; the guard refused $refused connections"
 
-    judged "$backend" "$out-traced" "${trace[@]}" -o "$work/trace" >"$work/said" 2>&1 ||
+    judged "$backend" "$out-traced" traced "$work/trace" >"$work/said" 2>&1 ||
         said "$work/said" "evaluate with $backend, under strace"
     leaving "$work/trace" >"$work/left"
     n_loopback=$(grep -c 'sa_family=AF_INET' "$work/trace" || true)
