@@ -312,6 +312,7 @@ class Engine:
 
     def _round(self, pending: list[_Slot], ready: list[_Task]) -> bool:
         """Answer everything pending; return whether the judge was asked."""
+        self._check_stop()
         keys = [self._key(slot) for slot in pending]
         known = self.store.get(keys)
         similar: list[tuple[_Slot, bytes]] = []
