@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import dataclasses
 import json
 import platform
 import time
@@ -117,7 +118,7 @@ class MeasuredRun:
                 yield engine
         finally:
             store.close()
-        self.usage[part] = vars(engine.usage)
+        self.usage[part] = dataclasses.asdict(engine.usage)
 
     def environment(self) -> dict[str, Any]:
         """Return models, versions and machine."""

@@ -7,7 +7,8 @@
 (answer relevance), `context_v1` over `context_v2` (context relevance). A method agrees where the preferred
 member scores strictly higher. A tie is not agreement and neither is an unscored member; the column "with a
 coin" adds half of the ties, as the paper broke them by chance. Every second question is the half on which
-prompts and formulations were chosen; the other half is reported beside it.
+prompts and formulations were chosen; the other half is reported beside it. context_focus stands for context
+relevance; --published adds the paper's own formulation.
 
 The paper's two baselines are asked of the same judge: a score from 0 to 10 as text, and which of two is
 better, the order drawn by the seed. Without --judge only floors and shortcuts are printed.
@@ -39,12 +40,13 @@ PUBLISHED = {
     "ranking, gpt-3.5-turbo": (0.54, 0.40, 0.52),
     "token probabilities of an open 8B model": (0.94, 0.98, 0.72),
 }
-#: The published formulation of a metric stands beside ours where they differ.
 METRICS = {
     "faithfulness": ("faithfulness",),
     "answer relevance": ("response_relevancy",),
-    "context relevance": ("context_relevance",),
+    "context relevance": ("context_focus",),
 }
+#: The paper's formulation where ours differs: one ask for every sentence within its context.
+PUBLISHED_METRICS = {"context relevance": ("context_relevance",)}
 _PROMPTS = Path(__file__).parent / "prompts"
 _SCORE = json.dumps(
     {
@@ -144,10 +146,12 @@ def floors(pairs: dict[str, list[Pair]]) -> Iterator[Method]:
     yield method("context relevance", "the shorter context", lambda r: -len(context(r)))
 
 
-def metrics(run: MeasuredRun, pairs: dict[str, list[Pair]], dimensions: Sequence[str]) -> Iterator[Method]:
+def metrics(
+    run: MeasuredRun, pairs: dict[str, list[Pair]], dimensions: Sequence[str], published: bool
+) -> Iterator[Method]:
     """The package's own metrics, hard and soft, through `evaluate`."""
     for dimension in dimensions:
-        names = METRICS[dimension]
+        names = METRICS[dimension] + (PUBLISHED_METRICS.get(dimension, ()) if published else ())
         members = [
             {"id": f"{index}/{side}", **pair.row(side)}
             for index, pair in enumerate(pairs[dimension])
@@ -270,9 +274,43 @@ def prompts_used() -> dict[str, Any]:
     return {**catalogue(), **{one.id: {"en": f"v{one.version} {one.digest}"} for one in own}}
 
 
+def write(run: MeasuredRun, rows: Sequence[dict[str, Any]], methods: Sequence[Method]) -> None:
+    """Write the JSON and the Markdown result."""
+    figures, markdown = report(methods, len(rows))
+    environment = run.environment()
+    judge = run.judge.name if run.judge else "no judge"
+    embedder = run.embedder.name if run.embedder else "no embedder"
+    prompts = prompts_used()
+    result = {
+        "benchmark": "wikieval",
+        "rows": len(rows),
+        "sha256": hashlib.sha256(json.dumps(rows, sort_keys=True).encode()).hexdigest(),
+        "seed": run.seed,
+        "claims": run.claims,
+        **figures,
+        "prompts": prompts,
+        **environment,
+    }
+    versions = environment["models"].get("judge", {}).get("versions", {})
+    versions = {"offline_judge": environment["offline_judge"], **versions}
+    about = [
+        f"# WikiEval: {judge}, {embedder}, claims by {run.claims}",
+        f'{len(rows)} questions. A tie is not agreement; "with a coin" adds half of the ties.',
+        markdown,
+        "Seconds, starts included: "
+        + (", ".join(f"{name} {value:.0f}" for name, value in run.seconds.items()) or "none"),
+        "Versions: " + ", ".join(f"{name} {value}" for name, value in versions.items()),
+        "Prompts: " + ", ".join(f"{name} {one['en']}" for name, one in prompts.items()),
+    ]
+    run.write(f"wikieval-{judge.replace(' ', '-')}", result, "\n\n".join(about))
+
+
 def main() -> None:
     parser = arguments(__doc__ or "", n=50)
     parser.add_argument("--no-baselines", action="store_true", help="leave the paper's baselines out")
+    parser.add_argument(
+        "--published", action="store_true", help="context relevance as published too: 4,000 asks more"
+    )
     parser.add_argument(
         "--dimensions",
         default=",".join(DIMENSIONS),
@@ -287,35 +325,12 @@ def main() -> None:
     pairs = pairs_of(rows)
     methods = list(floors(pairs))
     with MeasuredRun(args.out, args.judge, args.embedder, seed=args.seed, claims=args.claims) as run:
-        if run.judge is not None:
-            methods += metrics(run, pairs, dimensions)
-            if not args.no_baselines:
-                methods += baselines(run, pairs, args.seed)
-        figures, markdown = report(methods, len(rows))
-        environment = run.environment()
-        judge = run.judge.name if run.judge else "no judge"
-        embedder = run.embedder.name if run.embedder else "no embedder"
-        result = {
-            "benchmark": "wikieval",
-            "rows": len(rows),
-            "sha256": hashlib.sha256(json.dumps(rows, sort_keys=True).encode()).hexdigest(),
-            "seed": args.seed,
-            "claims": args.claims,
-            **figures,
-            "prompts": prompts_used(),
-            **environment,
-        }
-        versions = environment["models"].get("judge", {}).get("versions", {})
-        versions = {"offline_judge": environment["offline_judge"], **versions}
-        about = [
-            f"# WikiEval: {judge}, {embedder}, claims by {args.claims}",
-            f'{len(rows)} questions. A tie is not agreement; "with a coin" adds half of the ties.',
-            markdown,
-            "Seconds, starts included: "
-            + (", ".join(f"{name} {value:.0f}" for name, value in run.seconds.items()) or "none"),
-            "Versions: " + ", ".join(f"{name} {value}" for name, value in versions.items()),
-        ]
-        run.write(f"wikieval-{judge.replace(' ', '-')}", result, "\n\n".join(about))
+        if run.judge is None:
+            dimensions = ["context relevance"] if run.embedder is not None else []
+        methods += metrics(run, pairs, dimensions, args.published)
+        if run.judge is not None and not args.no_baselines:
+            methods += baselines(run, pairs, args.seed)
+        write(run, rows, methods)
 
 
 if __name__ == "__main__":

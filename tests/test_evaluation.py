@@ -26,6 +26,7 @@ ALL = [
     "noise_sensitivity",
     "noise_sensitivity[mode=irrelevant]",
     "context_relevance",
+    "context_focus",
     "answer_correctness",
     "semantic_similarity",
 ]
@@ -75,6 +76,7 @@ def test_no_contexts_is_a_result(run, contexts):
         "context_recall",
         "faithfulness",
         "context_relevance",
+        "context_focus",
     ):
         assert result[metric] == [0.0], metric
         assert result.evidence("r1")[metric]["flags"] == ["no_contexts"]
