@@ -45,7 +45,8 @@ def test_a_path_loads_a_prompt_of_the_callers_own(tmp_path):
         ("text",),
         ("Yes", "No"),
     )
-    assert prompt.messages({"text": "</text>"})[-1] == ("user", "<text>‹/text›</text>")
+    assert prompt.messages({"text": "red"})[-1] == ("user", "<text>red</text>")
+    assert "</text>" not in prompt.fill({"text": "</text>"}).removesuffix("</text>")
 
 
 @pytest.mark.parametrize("language", LANGUAGES)
