@@ -15,11 +15,11 @@ import math
 import re
 import time
 import traceback
-from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache, partial
 from pathlib import Path
-from typing import Any, Literal, Protocol, TypeAlias
+from typing import Any, Literal, Protocol, TypeAlias, TypeVar
 
 import jsonschema
 
@@ -35,6 +35,9 @@ from offline_judge.backends.protocol import (
     Generated,
     Judge,
     Stoppable,
+    Supported,
+    SupportCall,
+    Verifier,
 )
 from offline_judge.engine.asks import (
     Ask,
@@ -48,7 +51,9 @@ from offline_judge.engine.asks import (
     Similar,
     Support,
     Unscored,
+    Verify,
 )
+from offline_judge.engine.cascade import Cascade
 from offline_judge.engine.expand import (
     CUT,
     Room,
@@ -109,8 +114,15 @@ class Usage:
     prompt_tokens: int = 0
     cached_tokens: int = 0
     output_tokens: int = 0
+    #: Pairs that the verifier computed, the tokens of all their windows, and the claims of a cascade that
+    #: its first stage decided or that went to the judge.
+    verified: int = 0
+    verified_tokens: int = 0
+    cascade_decided: int = 0
+    cascade_to_judge: int = 0
     embedded: int = 0
     judge_s: float = 0.0
+    verifier_s: float = 0.0
     embedder_s: float = 0.0
     #: Rounds that sent something to the judge, of the deepest window of rows.
     rounds: int = 0
@@ -171,6 +183,10 @@ class Engine:
     Args:
         judge, embedder: None where there is none; an ask that needs one then fails with
             `needs_judge` or `needs_embedder`.
+        verifier: answers `Support`; where it is None the judge does.
+        cascade: lets the verifier decide only what it is sure of, and the judge the rest.
+        calibrations: by "verifier" and "judge", maps from the probability that a premise supports a
+            claim to the calibrated one. The store keeps what the model said.
         store: where answers are kept; a new store in memory if None.
         seed: added to the number of each sample; the same seed gives the same samples.
         claims: "judge" lets the judge split a text into claims, "sentences" takes its sentences.
@@ -182,6 +198,9 @@ class Engine:
         judge: Judge | None = None,
         embedder: Embedder | None = None,
         *,
+        verifier: Verifier | None = None,
+        cascade: Cascade | None = None,
+        calibrations: Mapping[str, Callable[[float], float]] | None = None,
         store: Store | None = None,
         seed: int = 0,
         claims: ClaimsFrom = "judge",
@@ -189,12 +208,16 @@ class Engine:
     ) -> None:
         self.judge = judge
         self.embedder = embedder
+        self.verifier = verifier
+        self.cascade = cascade
+        self.calibrations = dict(calibrations or {})
         self.store = store or Store(None)
         self.seed = seed
         self.claims = claims
         self.progress = progress
         self.usage = Usage()
         self._room = Room(judge) if judge is not None else None
+        self._expansions = {**_EXPANSIONS, **({Support: cascade.expand} if cascade else {})}
         self._stopping = False
 
     def stop(self) -> None:
@@ -232,6 +255,9 @@ class Engine:
             n_rounds += self._round(pending, ready)
             pending.clear()
         self.usage.rounds = max(self.usage.rounds, n_rounds)
+        if self.cascade is not None:
+            self.usage.cascade_decided = self.cascade.n_decided
+            self.usage.cascade_to_judge = self.cascade.n_sent
         if self._room is not None:
             self._room.forget()
         return results
@@ -269,9 +295,9 @@ class Engine:
         task.slots = []
         task.n_open = 0
         for ask in asks:
-            if type(ask) is Support:  # the judge is the verifier
-                ask = Choose("support", (ask.premise, ask.claim), windowed="premise")
-            key = (ask, "" if type(ask) is Similar else task.language)
+            if type(ask) is Support and self.cascade is None:
+                ask = self._who_supports(ask)
+            key = (ask, "" if self._ignores_language(ask) else task.language)
             slot = memo.get(key)
             if slot is None:
                 slot = memo[key] = _Slot(*key, task.charged_to)
@@ -282,6 +308,17 @@ class Engine:
                 slot.waiters.append(task)
         if not task.n_open:
             ready.append(task)
+
+    def _who_supports(self, ask: Support) -> Ask:
+        """Where there is no verifier, the judge is."""
+        if self.verifier is not None:
+            return Verify(ask.premise, ask.claim)
+        return Choose("support", (ask.premise, ask.claim), windowed="premise")
+
+    def _ignores_language(self, ask: Ask) -> bool:
+        return type(ask) is Similar or (
+            type(ask) is Verify and self.verifier is not None and not self.verifier.prompted
+        )
 
     def _open(self, slot: _Slot, pending: list[_Slot], ready: list[_Task]) -> None:
         """Answer an ask at once, expand it into a task of its own, or leave it to the next round."""
@@ -294,6 +331,11 @@ class Engine:
                 _fill(slot, Failed("needs_embedder"), ready)
             else:
                 pending.append(slot)
+        elif isinstance(ask, Verify):
+            if not ask.premise.strip():
+                _fill(slot, Probability(0.0), ready)
+            else:
+                pending.append(slot)
         elif isinstance(ask, Claims) and (self.claims == "sentences" or room is None):
             _fill(slot, claims_from_sentences(ask), ready)
         elif room is None:
@@ -304,7 +346,7 @@ class Engine:
         elif isinstance(ask, Generate) or (isinstance(ask, Choose) and _fits(ask, slot.language, room)):
             pending.append(slot)
         else:
-            expansion = _EXPANSIONS[type(ask)](ask, slot.language, room)
+            expansion = self._expansions[type(ask)](ask, slot.language, room)
             done = partial(_fill, slot, ready=ready)
             ready.append(_Task(expansion, slot.language, done, slot.charged_to, sees_failures=True))
 
@@ -317,17 +359,20 @@ class Engine:
         known = self.store.get(keys)
         similar: list[tuple[_Slot, bytes]] = []
         asked: list[tuple[_Slot, bytes]] = []
+        verify: list[tuple[_Slot, bytes]] = []
         for slot, key in zip(pending, keys, strict=True):
             record = known.get(key)
             if record is not None:
                 self.usage.from_store += 1
                 self.usage.cost_of(slot.charged_to).from_store += 1
-                _fill(slot, _decode(slot.ask, record), ready)
+                _fill(slot, self._decode(slot.ask, record), ready)
             else:
-                (similar if isinstance(slot.ask, Similar) else asked).append((slot, key))
+                kind = type(slot.ask)
+                (similar if kind is Similar else verify if kind is Verify else asked).append((slot, key))
         if self.progress is not None:
-            self.progress.round(len(similar) + len(asked))
+            self.progress.round(len(similar) + len(verify) + len(asked))
         try:
+            self._ask_verifier(verify, ready)
             self._ask_judge(asked, ready)
             self._ask_embedder(similar, ready)
         finally:
@@ -343,6 +388,9 @@ class Engine:
         if isinstance(ask, Similar):
             assert self.embedder is not None
             return key_of("similar", self.embedder.fingerprint, ask.a, ask.b)
+        if isinstance(ask, Verify):
+            assert self.verifier is not None
+            return key_of("support", self.verifier.fingerprint, slot.language, ask.premise, ask.claim)
         assert self.judge is not None
         assert isinstance(ask, Choose | Generate)
         prompt = load(ask.prompt, slot.language)
@@ -362,7 +410,7 @@ class Engine:
         calls = [_call(slot, self.seed) for slot, _ in asked]
         origin = self.store.origin(self.judge.name, self.judge.fingerprint)
         started = before = time.perf_counter()
-        for position, answer in _unbroken(self.judge, calls):
+        for position, answer in _unbroken("judge", self.judge.name, self.judge.answer(calls)):
             slot, key = asked[position]
             now = time.perf_counter()
             self.usage.cost_of(slot.charged_to).judge_s += now - before
@@ -372,7 +420,7 @@ class Engine:
                 _fill(slot, answer, ready)
             else:
                 self.store.put(key, record, origin)
-                _fill(slot, _decode(slot.ask, record), ready)
+                _fill(slot, self._decode(slot.ask, record), ready)
             self._count(calls[position], slot, answer)
             if self._stopping:
                 if not isinstance(self.judge, Stoppable):
@@ -402,6 +450,42 @@ class Engine:
             n_tokens = answer.tokens.prompt + answer.tokens.output
         if self.progress is not None:
             self.progress.answered(1, n_tokens)
+
+    def _ask_verifier(self, asked: list[tuple[_Slot, bytes]], ready: list[_Task]) -> None:
+        """Send all pairs of the round at once; the verifier orders them as suits it."""
+        if not asked or self.verifier is None:
+            return
+        self._check_stop()
+        started = time.perf_counter()
+        origin = self.store.origin(self.verifier.name, self.verifier.fingerprint)
+        calls = [SupportCall(slot.ask.premise, slot.ask.claim, slot.language or "en") for slot, _ in asked]  # type: ignore[union-attr]
+        for position, answer in _unbroken("verifier", self.verifier.name, self.verifier.verify(calls)):
+            slot, key = asked[position]
+            record = _encode(answer)
+            if record is None:
+                _fill(slot, answer, ready)
+                self.usage.failed += 1
+            else:
+                self.store.put(key, record, origin)
+                _fill(slot, self._decode(slot.ask, record), ready)
+            n_tokens = answer.n_tokens if isinstance(answer, Supported) else 0
+            self.usage.verified += 1
+            self.usage.verified_tokens += n_tokens
+            if self.progress is not None:
+                self.progress.answered(1, n_tokens)
+            self._check_stop()
+        self.usage.verifier_s += time.perf_counter() - started
+
+    def _decode(self, ask: Ask, record: dict[str, Any]) -> Any:
+        """Return the answer that a stored record gives to `ask`, calibrated where there is a calibration."""
+        answer = _decode(ask, record)
+        if isinstance(ask, Verify):
+            calibrate = self.calibrations.get("verifier")
+        elif isinstance(ask, Choose) and ask.prompt == "support":
+            calibrate = self.calibrations.get("judge")
+        else:
+            return answer
+        return Probability.within(calibrate(answer), answer.window) if calibrate else answer
 
     def _ask_embedder(self, asked: list[tuple[_Slot, bytes]], ready: list[_Task]) -> None:
         """Embed each distinct text once and take all cosines in one operation; in a large round, in a few."""
@@ -471,15 +555,20 @@ def _prefix_order(item: tuple[_Slot, bytes]) -> tuple[bool, str, str, tuple[str,
     return isinstance(ask, Choose), ask.prompt, item[0].language, ask.values
 
 
-def _unbroken(judge: Judge, calls: list[Call]) -> Iterator[tuple[int, Answer]]:
-    """Pass on the judge's answers; where it breaks down, say so in one message that quotes nothing."""
+_Answer = TypeVar("_Answer")
+
+
+def _unbroken(
+    role: str, name: str, answers: Iterator[tuple[int, _Answer]]
+) -> Iterator[tuple[int, _Answer]]:
+    """Pass on a model's answers; where it breaks down, say so in one message that quotes nothing."""
     try:
-        yield from judge.answer(calls)
+        yield from answers
     except UserError:
         raise
     except Exception as error:
         raise UserError(
-            f"the judge {judge.name!r} broke down",
+            f"the {role} {name!r} broke down",
             {
                 "found": _where(error),
                 "kept": "every answer that was known before",
@@ -529,8 +618,10 @@ def _call(slot: _Slot, seed: int) -> Call:
     return GenerateCall(messages, ask.schema, ask.max_tokens, ask.temperature, seed + ask.sample)
 
 
-def _encode(answer: Answer) -> dict[str, Any] | None:
+def _encode(answer: Answer | Supported) -> dict[str, Any] | None:
     """Return what the store keeps of an answer; a failure is not kept, since a second try may succeed."""
+    if isinstance(answer, Supported):
+        return {"p": answer.probability, "window": answer.window}
     if isinstance(answer, Chosen):
         return {"p": answer.probabilities}
     if isinstance(answer, Generated):
@@ -542,6 +633,9 @@ def _decode(ask: Ask, record: dict[str, Any]) -> Any:
     """Return the answer that a stored record gives to `ask`: the only way an answer reaches a task."""
     if isinstance(ask, Similar):
         return Failed("zero_vector") if record["cosine"] is None else record["cosine"]
+    if isinstance(ask, Verify):
+        window = record["window"]
+        return Probability.within(record["p"], window and tuple(window))
     if isinstance(ask, Choose):
         return Probability(record["p"][0])
     assert isinstance(ask, Generate)

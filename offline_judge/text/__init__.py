@@ -7,6 +7,7 @@ from offline_judge.text.language import (
     prompt_language_named,
     same_script,
 )
+from offline_judge.text.overlap import word_overlap, words
 from offline_judge.text.sentences import Sentence, split_sentences
 from offline_judge.text.windows import Window, windows
 
@@ -20,4 +21,6 @@ __all__ = [
     "same_script",
     "split_sentences",
     "windows",
+    "word_overlap",
+    "words",
 ]
