@@ -13,9 +13,9 @@ from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers,
 from offline_judge.backends.supported_label import SUPPORTED_PAIRS, UNSUPPORTED_PAIRS
 
 NLI = ("entailment", "neutral", "contradiction")
-CORPUS = [
-    text for pair in (*SUPPORTED_PAIRS, *UNSUPPORTED_PAIRS) for text in pair for _ in range(3)
-] + ["The key is under the mat. Nothing of note happened on day 17. 서울의 수도는 어디입니까? 열쇠는 있다."]
+CORPUS = [text for pair in (*SUPPORTED_PAIRS, *UNSUPPORTED_PAIRS) for text in pair for _ in range(3)] + [
+    "The key is under the mat. Nothing of note happened on day 17. 서울의 수도는 어디입니까? 열쇠는 있다."
+]
 _SIZE = {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 4, "intermediate_size": 64}
 
 
@@ -31,7 +31,9 @@ def word_piece() -> dict:
         pair="[CLS] $A [SEP] $B:1 [SEP]:1",
         special_tokens=[("[CLS]", 2), ("[SEP]", 3)],
     )
-    names = dict(zip(("pad_token", "unk_token", "cls_token", "sep_token", "mask_token"), special, strict=True))
+    names = dict(
+        zip(("pad_token", "unk_token", "cls_token", "sep_token", "mask_token"), special, strict=True)
+    )
     return {"tokenizer_object": tokenizer, **names}
 
 
@@ -47,8 +49,10 @@ def byte_pairs() -> dict:
             vocab_size=600, special_tokens=special, initial_alphabet=pre_tokenizers.ByteLevel.alphabet()
         ),
     )
-    tokenizer.post_processor = processors.RobertaProcessing(sep=("</s>", 2), cls=("<s>", 0))
-    names = dict(zip(("bos_token", "pad_token", "eos_token", "unk_token", "mask_token"), special, strict=True))
+    tokenizer.post_processor = processors.RobertaProcessing(("</s>", 2), ("<s>", 0))
+    names = dict(
+        zip(("bos_token", "pad_token", "eos_token", "unk_token", "mask_token"), special, strict=True)
+    )
     return {"tokenizer_object": tokenizer, "cls_token": "<s>", "sep_token": "</s>", **names}
 
 
@@ -74,7 +78,9 @@ def sentence_piece() -> dict:
         pair="[CLS] $A [SEP] $B:1 [SEP]:1",
         special_tokens=[("[CLS]", 1), ("[SEP]", 2)],
     )
-    names = dict(zip(("pad_token", "cls_token", "sep_token", "unk_token", "mask_token"), special, strict=True))
+    names = dict(
+        zip(("pad_token", "cls_token", "sep_token", "unk_token", "mask_token"), special, strict=True)
+    )
     return {"tokenizer_object": tokenizer, **names}
 
 
@@ -126,7 +132,13 @@ def _modern_bert(**settings):
 
     return ModernBertForSequenceClassification(
         ModernBertConfig(
-            **_SIZE, max_position_embeddings=256, cls_token_id=0, sep_token_id=2, bos_token_id=0, **settings
+            **_SIZE,
+            max_position_embeddings=256,
+            cls_token_id=0,
+            sep_token_id=2,
+            bos_token_id=0,
+            eos_token_id=2,
+            **settings,
         )
     )
 
@@ -152,11 +164,10 @@ def make_verifier(
     from transformers import PreTrainedTokenizerFast
 
     build, scheme = FAMILIES[family]
-    tokenizer = PreTrainedTokenizerFast(**scheme(), model_max_length=128)
+    names = ["input_ids", "attention_mask"]
     if family in ("bert", "deberta_v3"):
-        tokenizer.model_input_names = ["input_ids", "token_type_ids", "attention_mask"]
-    else:
-        tokenizer.model_input_names = ["input_ids", "attention_mask"]
+        names.insert(1, "token_type_ids")
+    tokenizer = PreTrainedTokenizerFast(**scheme(), model_max_length=128, model_input_names=names)
     torch.manual_seed(0)
     model = build(
         vocab_size=len(tokenizer),
@@ -188,12 +199,11 @@ def teach(model, tokenizer, supported: int) -> None:
             + [others[place % len(others)] for place in range(len(UNSUPPORTED_PAIRS))]
         )
         loss_of = torch.nn.CrossEntropyLoss()
-    model.train()
-    for _ in range(200):
+    model.eval()  # no dropout: these pairs are to be known by heart
+    for _ in range(300):
         loss = loss_of(model(**inputs).logits, wanted)
         if loss < 0.02:
             break
         optimizer.zero_grad()
         loss.backward()
         optimizer.step()
-    model.eval()

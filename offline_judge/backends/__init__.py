@@ -1,4 +1,4 @@
-"""The models behind the judge, the verifier and the embedder. Nothing heavy is imported before one is opened."""
+"""The models behind the judge, verifier and embedder. Nothing heavy is imported before one is opened."""
 
 from __future__ import annotations
 

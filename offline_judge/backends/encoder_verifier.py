@@ -19,7 +19,7 @@ from offline_judge.backends.model_folder import (
 )
 from offline_judge.backends.offline_env import set_offline_env
 from offline_judge.backends.pair_encoder import PAIR_VERSION, EncodedPair, EncodedWindow, PairEncoder
-from offline_judge.backends.protocol import Failed, Supported, SupportCall
+from offline_judge.backends.protocol import Failed, SupportCall, Supported
 from offline_judge.backends.supported_label import SupportedLabel, find_supported_label, named_label
 from offline_judge.backends.token_budget import TokenBudget
 from offline_judge.errors import UserError
@@ -187,7 +187,9 @@ class EncoderVerifier:
         premises, claims = zip(*texts, strict=True)
         pairs = [
             self._encoder.pair(EncodedWindow(premise, None), claim)
-            for premise, claim in zip(self._encoder.encode(premises), self._encoder.encode(claims), strict=True)
+            for premise, claim in zip(
+                self._encoder.encode(premises), self._encoder.encode(claims), strict=True
+            )
         ]
         return self._forward(pairs)
 
@@ -226,7 +228,10 @@ def _load(path: Path, dtype: torch.dtype) -> tuple[Any, Any]:
     if missing := sorted(report["missing_keys"]):
         raise UserError(
             f"the model in {path} lacks weights, which would be random numbers",
-            {"missing": ", ".join(missing[:3]) + (f" and {len(missing) - 3} more" if len(missing) > 3 else "")},
+            {
+                "missing": ", ".join(missing[:3])
+                + (f" and {len(missing) - 3} more" if len(missing) > 3 else "")
+            },
         )
     return model, tokenizer
 
@@ -236,7 +241,6 @@ def _most_tokens(model: Any, tokenizer: Any, wanted: int) -> int:
     limits = [wanted, tokenizer.model_max_length]
     if positions := getattr(model.config, "max_position_embeddings", None):
         # RoBERTa and its kin count positions from the padding id on.
-        embeddings = getattr(model.base_model, "embeddings", None)
-        offset = embeddings.padding_idx + 1 if hasattr(embeddings, "padding_idx") else 0
-        limits.append(positions - offset)
+        padding_id = getattr(getattr(model.base_model, "embeddings", None), "padding_idx", None)
+        limits.append(positions if padding_id is None else positions - padding_id - 1)
     return int(min(limits))

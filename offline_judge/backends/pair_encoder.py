@@ -146,7 +146,7 @@ class PairEncoder:
         return UserError(
             f"the tokenizer in {self._tokenizer.name_or_path} builds pairs in an unknown way",
             {
-                "found": f"{type(self._tokenizer).__name__} does not tokenise premise and claim each by itself",
+                "found": f"{type(self._tokenizer).__name__} joins premise and claim otherwise",
                 "to fix": "take a cross-encoder of the BERT, RoBERTa, DeBERTa or ModernBERT family",
             },
         )

@@ -165,6 +165,7 @@ class Stoppable(Protocol):
         """
         ...
 
+
 class Verifier(Protocol):
     """A model that says how probable it is that a premise supports a claim.
 

@@ -11,7 +11,6 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
-import torch
 from torch import Tensor
 
 from offline_judge.errors import UserError
@@ -40,7 +39,9 @@ UNSUPPORTED_PAIRS = (
 _LEAST_RANKED = 0.85
 _LEAST_APART = 0.15
 
-_NEGATION = re.compile(r"\b(?:not|non|no|un|in)[ _-]?(?=entail|support|consistent|faithful|factual|grounded)", re.I)
+_NEGATION = re.compile(
+    r"\b(?:not|non|no|un|in)[ _-]?(?=entail|support|consistent|faithful|factual|grounded)", re.I
+)
 _SUPPORTED = re.compile(
     r"entail|^support|^consistent|^faithful|^factual|^grounded|^attributable|^true$|^yes$|^correct$", re.I
 )
@@ -93,7 +94,9 @@ def find_supported_label(
             return named
         others = [label for label in probe.labels if label.index != named.index and probe.tells_apart(label)]
         cause = f"{others[0].name!r} behaves as {named.name!r} should: swapped labels" if others else None
-        raise probe.refusal(model_name, f"its label {named.name!r} does not recognise supported claims", cause)
+        raise probe.refusal(
+            model_name, f"its label {named.name!r} does not recognise supported claims", cause
+        )
     found = [label for label in probe.labels if probe.tells_apart(label)]
     if len(found) != 1:
         raise probe.refusal(model_name, "which label means supported can't be told", None)
@@ -125,7 +128,7 @@ class _Probe:
         """Whether the label is high on supported pairs and low on the others."""
         yes, no = self.groups(label)
         ranked = (yes[:, None] > no[None, :]).double().mean()
-        return bool(ranked >= _LEAST_RANKED and yes.mean() - no.mean() >= _LEAST_APART and torch.isfinite(yes).all())
+        return bool(ranked >= _LEAST_RANKED and yes.mean() - no.mean() >= _LEAST_APART)
 
     def refusal(self, model_name: str, why: str, cause: str | None) -> UserError:
         """Say what was found."""
@@ -138,7 +141,7 @@ class _Probe:
             {
                 **found,
                 **({"found": cause} if cause else {}),
-                "pairs": f"{len(SUPPORTED_PAIRS)} plainly supported, {len(UNSUPPORTED_PAIRS)} plainly not, English",
-                "to fix": "correct id2label in its config.json, or take a model trained on NLI or fact checking",
+                "pairs": f"{len(SUPPORTED_PAIRS)} plainly supported, {len(UNSUPPORTED_PAIRS)} plainly not",
+                "to fix": "correct id2label in its config.json, or take an NLI or fact-checking model",
             },
         )

@@ -80,7 +80,7 @@ class Support:
 
 @dataclass(frozen=True, slots=True)
 class Verify:
-    """What does the verifier say to `Support(premise, claim)`? The engine asks it; metrics ask for `Support`."""
+    """What does the verifier say to `Support(premise, claim)`? Metrics ask for `Support`."""
 
     premise: str
     claim: str

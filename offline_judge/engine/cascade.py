@@ -17,7 +17,8 @@ class Cascade:
     A first stage that fails (a claim too long for it) leaves the claim to the judge.
 
     Attributes:
-        low, high: the first stage decides at or below `low` and at or above `high`, 0 <= low <= 0.5 <= high <= 1.
+        low, high: the first stage decides at or below `low` and at or above `high`;
+            0 <= low <= 0.5 <= high <= 1.
         n_decided, n_sent: distinct claims that the first stage decided, and that went to the judge.
     """
 

@@ -6,7 +6,7 @@ from collections.abc import Generator, Iterator, Sequence
 from typing import Any
 
 from offline_judge.backends.model_folder import combine_fingerprint
-from offline_judge.backends.protocol import Failed, Judge, Supported, SupportCall
+from offline_judge.backends.protocol import Failed, Judge, SupportCall, Supported
 from offline_judge.engine.asks import Ask, Support, Unscored
 from offline_judge.engine.rounds import Engine
 from offline_judge.prompts import LANGUAGES, load

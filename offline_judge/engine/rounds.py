@@ -35,8 +35,8 @@ from offline_judge.backends.protocol import (
     Generated,
     Judge,
     Stoppable,
-    Supported,
     SupportCall,
+    Supported,
     Verifier,
 )
 from offline_judge.engine.asks import (
@@ -217,7 +217,9 @@ class Engine:
         self.progress = progress
         self.usage = Usage()
         self._room = Room(judge) if judge is not None else None
-        self._expansions = {**_EXPANSIONS, **({Support: cascade.expand} if cascade else {})}
+        self._expansions = dict(_EXPANSIONS)
+        if cascade is not None:
+            self._expansions[Support] = cascade.expand
         self._stopping = False
 
     def stop(self) -> None:
@@ -558,9 +560,7 @@ def _prefix_order(item: tuple[_Slot, bytes]) -> tuple[bool, str, str, tuple[str,
 _Answer = TypeVar("_Answer")
 
 
-def _unbroken(
-    role: str, name: str, answers: Iterator[tuple[int, _Answer]]
-) -> Iterator[tuple[int, _Answer]]:
+def _unbroken(role: str, name: str, answers: Iterator[tuple[int, _Answer]]) -> Iterator[tuple[int, _Answer]]:
     """Pass on a model's answers; where it breaks down, say so in one message that quotes nothing."""
     try:
         yield from answers

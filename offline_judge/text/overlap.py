@@ -12,7 +12,7 @@ _EAST_ASIAN = re.compile("[\u1100-\u11ff\u3040-\u30ff\u3131-\u318e\u3400-\u4dbf\
 
 
 def words(text: str) -> set[str]:
-    """Distinct words of a text in small letters; of East Asian script the pairs of neighbouring characters."""
+    """Distinct words of a text in small letters; of East Asian script the pairs of neighbours."""
     found: set[str] = set()
     for word in _WORD.findall(text.casefold()):
         runs = _EAST_ASIAN.findall(word)

@@ -10,7 +10,7 @@ import torch
 from tiny_verifiers import FAMILIES, NLI, make_verifier
 
 from offline_judge.backends import open_verifier
-from offline_judge.backends.protocol import Failed, Supported, SupportCall
+from offline_judge.backends.protocol import Failed, SupportCall, Supported
 from offline_judge.errors import UserError
 from offline_judge.text import windows
 
@@ -90,7 +90,9 @@ def test_scores_are_those_of_a_plain_transformers_loop(family, folder):
     assert verifier.describe()["device"] == "cpu"
 
 
-@pytest.mark.parametrize("labels", [("SUPPORTED", "REFUTES"), ("LABEL_0", "LABEL_1"), ("not_entailment", "entailment")])
+@pytest.mark.parametrize(
+    "labels", [("SUPPORTED", "REFUTES"), ("LABEL_0", "LABEL_1"), ("not_entailment", "entailment")]
+)
 def test_two_way_models_and_unnamed_labels_are_understood(labels, tmp_path):
     supported = 0 if labels[0] == "SUPPORTED" else 1
     verifier = load(make_verifier(tmp_path / "m", labels=labels, supported=supported))
@@ -142,7 +144,9 @@ def test_a_model_without_a_trained_head_is_refused(tmp_path):
     with pytest.raises(UserError, match="holds no sequence classifier"):
         load(path)
     config = json.loads((path / "config.json").read_text())
-    (path / "config.json").write_text(json.dumps(config | {"architectures": ["BertForSequenceClassification"]}))
+    (path / "config.json").write_text(
+        json.dumps(config | {"architectures": ["BertForSequenceClassification"]})
+    )
     with pytest.raises(UserError, match="lacks weights") as caught:
         load(path)
     assert "classifier.bias" in caught.value.details["missing"]
