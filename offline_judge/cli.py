@@ -74,7 +74,7 @@ _metrics_from = click.option(
     "--judge",
     metavar="MODEL",
     help="A model on the shelf, a model folder, or a server's address: http://127.0.0.1:8000/v1. "
-    "Several addresses of one model, separated by commas, share the load.",
+    "Several addresses of one model, separated by commas, share the load. none: no judge at all.",
 )
 @click.option("--serve", is_flag=True, default=None, help="Start a vLLM server of the judge for this run.")
 @click.option("--served-model", metavar="NAME", help="Which model of the judge's server.")
@@ -83,6 +83,15 @@ _metrics_from = click.option(
 @click.option("--thinking", type=click.Choice(["off", "on"]), help="Whether a reasoning model thinks first.")
 @click.option("--thinking-tokens", type=int, help="Length of its think block, at most. Default: 1024.")
 @click.option("--embedder", metavar="MODEL", help="A model on the shelf, or a model folder.")
+@click.option(
+    "--verifier",
+    metavar="MODEL",
+    help="Who checks claims: judge (the default), cascade, or an NLI or fact-checking encoder on the "
+    "shelf or its folder. With --judge none the encoder works alone: claims are sentences.",
+)
+@click.option("--first-stage", metavar="MODEL", help="Of a cascade: an encoder, or a small judge.")
+@click.option("--cascade-low", type=float, help="The first stage decides at or below. Default: 0.1.")
+@click.option("--cascade-high", type=float, help="The first stage decides at or above. Default: 0.9.")
 @click.option("--config", type=click.Path(path_type=Path), help="A TOML file with any of these settings.")
 @click.option("--backend", type=click.Choice(["auto", "vllm", "transformers"]), help="What runs the judge.")
 @click.option("--device", help="Where the models run: cpu, cuda, cuda:1. Default: a GPU where there is one.")

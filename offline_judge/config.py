@@ -36,7 +36,14 @@ class Config:
         metrics: names, with settings in brackets where they differ from the defaults. Empty means
             the default metrics that at least one row can score.
         judge, embedder: a model on the shelf, or the path of a model folder. The judge may also be the
-            address of a server, http://HOST:PORT/v1, or several of one model separated by commas.
+            address of a server, http://HOST:PORT/v1, or several of one model separated by commas; "none"
+            scores what verifier and embedder can answer, with sentences as claims.
+        verifier: who says whether a premise supports a claim: "judge" (what None means), an encoder on the
+            shelf or its folder, or "cascade", an encoder or small judge first and the judge where that is
+            unsure.
+        first_stage: the first stage of a cascade.
+        cascade_low, cascade_high: the first stage decides at or below, and at or above; None means 0.1 and
+            0.9, or what a calibration found.
         backend: what runs the judge; "auto" takes vLLM where it is installed.
         serve: start a vLLM server of the judge for the length of the run.
         served_model: which model of the judge's server, where it has several.
@@ -65,6 +72,10 @@ class Config:
     metrics: tuple[str, ...] = ()
     judge: str | None = None
     embedder: str | None = None
+    verifier: str | None = None
+    first_stage: str | None = None
+    cascade_low: float | None = None
+    cascade_high: float | None = None
     backend: str = "auto"
     serve: bool = False
     served_model: str | None = None
@@ -100,6 +111,10 @@ class Config:
                 raise _refuse(name, getattr(self, name), f"one of {', '.join(options)}")
         if not 0 <= self.max_unscored <= 1:
             raise _refuse("max_unscored", self.max_unscored, "a share from 0 to 1")
+        if self.cascade_low is not None and not 0 <= self.cascade_low <= 0.5:
+            raise _refuse("cascade_low", self.cascade_low, "a probability from 0 to 0.5")
+        if self.cascade_high is not None and not 0.5 <= self.cascade_high <= 1:
+            raise _refuse("cascade_high", self.cascade_high, "a probability from 0.5 to 1")
         if self.window_rows < 1:
             raise _refuse("window_rows", self.window_rows, "1 or more")
         if not self.ask_timeout_s > 0:

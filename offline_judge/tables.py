@@ -36,11 +36,27 @@ def summary_text(record: Mapping[str, Any]) -> str:
             f"{record['dataset']['rows']} rows in {record['seconds']:.1f} s; {models or 'no model'}",
             f"{usage['asks']:,} asks: {usage['calls']:,} sent to the judge "
             f"({usage['generated']:,} generated), {usage['from_store']:,} from the store",
+            *_verifier_lines(usage),
             f"tokens: {usage['prompt_tokens']:,} prompt ({usage['cached_tokens']:,} cached), "
             f"{usage['output_tokens']:,} output",
             *_cost_lines(usage),
         ]
     return "\n".join(lines)
+
+
+def _verifier_lines(usage: Mapping[str, Any]) -> list[str]:
+    """What the verifier did, and which share of a cascade's claims went to the judge."""
+    lines = []
+    if usage.get("verified"):
+        lines.append(
+            f"verifier: {usage['verified']:,} pairs, {usage['verified_tokens']:,} tokens "
+            f"in {usage['verifier_s']:.1f} s"
+        )
+    n_claims = usage.get("cascade_decided", 0) + usage.get("cascade_to_judge", 0)
+    if n_claims:
+        share = usage["cascade_to_judge"] / n_claims
+        lines.append(f"cascade: {share:.1%} of {n_claims:,} checks went to the judge")
+    return lines
 
 
 def _cost_lines(usage: Mapping[str, Any]) -> list[str]:

@@ -16,7 +16,7 @@ LAYERS = [
     {"backends"},
     {"engine"},
     {"metrics"},
-    {"config", "summary", "run_folder", "scoring", "tables", "result"},
+    {"config", "summary", "run_folder", "scoring", "tables", "result", "verification"},
     {"interrupts", "evaluation", "rescoring", "doctor"},
     {"progress", "cache_commands", "cli", "__main__", ""},
 ]
