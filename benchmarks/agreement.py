@@ -37,7 +37,7 @@ from agreement_statistics import (
 )
 from floors import word_overlap
 from labelled_sets import Labelled
-from measured_run import MeasuredRun, arguments, run_main, table
+from measured_run import MeasuredRun, arguments, evidence_of, run_main, table
 from single_asks import AnswerSupported, ClaimSupported, PassagesAnswer
 from span_overlap import span_overlap
 
@@ -120,19 +120,19 @@ def faithfulness_scores(result: Result, rows: Sequence[Labelled]) -> Scores:
 
 def least_supported(result: Result, rows: Sequence[Labelled]) -> Scores:
     """Probability of the least supported sentence: a response is as good as its worst one."""
-    by_sentence = sentence_probabilities(result, "faithfulness")
+    by_sentence = sentence_probabilities(result, "faithfulness", rows)
     return {"least supported sentence": [min(p.values()) if p else None for p in by_sentence]}
 
 
-def sentence_probabilities(result: Result, metric: str) -> list[dict[str, float]]:
+def sentence_probabilities(result: Result, metric: str, rows: Sequence[Labelled]) -> list[dict[str, float]]:
     """Probability of each sentence of each row, by its text; empty where the row is unscored."""
-    lines = {line["id"]: line for line in result._run.evidence() if line["metric"] == metric}
-    found = []
-    for row in result._run.scores():
-        line = lines.get(row["id"], {})
-        claims, p = line.get("texts", {}).get("claims", []), line.get("values", {}).get("p_supported", [])
-        found.append(dict(zip(claims, p, strict=True)))
-    return found
+    found = evidence_of(result, metric)
+    by_row = []
+    for row in rows:
+        line = found.get(row.id)
+        pairs = zip(line["texts"]["claims"], line["values"]["p_supported"], strict=True) if line else ()
+        by_row.append(dict(pairs))
+    return by_row
 
 
 def preference(result: Result, rows: Sequence[Labelled]) -> Scores:
@@ -400,7 +400,7 @@ def published_scores(rows: Sequence[Labelled], seed: int) -> Found:
 
 def spans(name: str, rows: Sequence[Labelled], result: Result | None, seed: int) -> list[Found]:
     """Overlap of flagged sentences with what people marked."""
-    by_sentence = sentence_probabilities(result, "faithfulness") if result is not None else None
+    by_sentence = sentence_probabilities(result, "faithfulness", rows) if result is not None else None
     methods, n = span_overlap(rows, by_sentence, seed)
     measure = "F1 of marked characters, threshold from the other half"
     return [Found(name, measure, method, method in _FLOORS, n, 0, figure) for method, figure in methods]

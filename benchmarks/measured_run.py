@@ -18,6 +18,7 @@ from offline_judge.backends.protocol import Embedder, Judge
 from offline_judge.engine.rounds import Engine
 from offline_judge.engine.store import Store
 from offline_judge.progress import TerminalProgress
+from offline_judge.run_folder import RunFolder
 from offline_judge.shelf import Shelf
 
 
@@ -142,6 +143,12 @@ class MeasuredRun:
         (self.out / f"{name}.json").write_text(text + "\n", encoding="utf-8")
         (self.out / f"{name}.md").write_text(markdown + "\n", encoding="utf-8")
         print(markdown)
+
+
+def evidence_of(result: Result, metric: str) -> dict[str, dict[str, Any]]:
+    """What the scores of one metric were computed from, by row id."""
+    lines = RunFolder(result.folder).evidence()
+    return {line["id"]: line for line in lines if line["metric"] == metric and "values" in line}
 
 
 def arguments(description: str, n: int) -> argparse.ArgumentParser:

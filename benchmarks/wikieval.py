@@ -24,12 +24,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 from agreement_statistics import wilson
 from floors import density, word_overlap
 from labelled_sets import wikieval
-from measured_run import MeasuredRun, arguments, run_main, table
+from measured_run import MeasuredRun, arguments, evidence_of, run_main, table
 
-from offline_judge import Choose, Generate, Unscored, UserError
+from offline_judge import Choose, Generate, Result, Unscored, UserError
 from offline_judge.prompts import catalogue, load
 
 DIMENSIONS = ("faithfulness", "answer relevance", "context relevance")
@@ -58,6 +59,8 @@ _SCORE = json.dumps(
 )
 #: Questions whose baselines are asked together: few enough that their contexts stay in the prefix cache.
 _QUESTIONS_PER_BATCH = 8
+#: Random choices of sentences for the comparison with length kept aside.
+_N_CHOICES = 200
 
 Scores = Sequence[float | None]
 
@@ -162,6 +165,29 @@ def metrics(
             for kind, scores in (("hard", result[label]), ("soft", result.soft(label))):
                 if any(score is not None for score in scores):
                     yield Method(dimension, label, kind, scores[0::2], scores[1::2])
+        if "context_focus" in result.metrics:
+            yield length_kept_aside(result, len(pairs[dimension]), run.seed)
+
+
+def length_kept_aside(result: Result, n_pairs: int, seed: int) -> Method:
+    """Hold context_v1 against random choices of as many sentences from context_v2.
+
+    context_v2 is the longer one in every pair, so a method could win by length alone. The preferred score
+    is the share of choices that context_v1 beats under context_focus.
+    """
+    found = evidence_of(result, "context_focus")
+    rng = np.random.default_rng(seed)
+    shares = []
+    for index in range(n_pairs):
+        ours, theirs = (
+            np.square(np.clip(found[f"{index}/{side}"]["values"]["cosine"], 0, None)) for side in (0, 1)
+        )
+        n = min(len(ours), len(theirs))
+        drawn = [rng.choice(theirs, n, replace=False).mean() for _ in range(_N_CHOICES)]
+        shares.append(float(np.mean(ours.mean() > np.array(drawn))))
+    losses = [1 - share for share in shares]
+    name = "context_focus, against as many sentences of context_v2"
+    return Method("context relevance", name, "length kept aside", shares, losses)
 
 
 def baselines(run: MeasuredRun, pairs: dict[str, list[Pair]], seed: int) -> Iterator[Method]:
