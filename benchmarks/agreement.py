@@ -38,10 +38,11 @@ from agreement_statistics import (
 from floors import word_overlap
 from labelled_sets import Labelled
 from measured_run import MeasuredRun, arguments, evidence_of, run_main, table
-from single_asks import AnswerSupported, ClaimSupported, PassagesAnswer
+from single_asks import AnswerSupported, ClaimSupported, NearestPassage, PassagesAnswer
 from span_overlap import span_overlap
 
 from offline_judge import Result
+from offline_judge.metrics import parse
 from offline_judge.prompts import catalogue
 
 #: A score of each row; None where it is unscored.
@@ -263,14 +264,14 @@ SETS = {
         "nomiracl_en",
         partial(sets.load, sets.nomiracl_en),
         passage_floors,
-        (PassagesAnswer(),),
+        (PassagesAnswer(), NearestPassage()),
         soft,
     ),
     "nomiracl_ko": Agreement(
         "nomiracl_ko",
         partial(sets.load, sets.nomiracl_ko),
         passage_floors,
-        (PassagesAnswer(),),
+        (PassagesAnswer(), NearestPassage()),
         soft,
     ),
     "evouna": Agreement(
@@ -362,9 +363,10 @@ def score_set(
     rows = task.load(folder, n, seed)
     by_row = [task.floors(row) for row in rows]
     floors = {name: [one[name] for one in by_row] for name in by_row[0]}
-    if run.judge is None:
+    models = {role for role in ("judge", "embedder") if getattr(run, role) is not None}
+    metrics = [one for one in task.metrics if set(_built(one).uses) <= models]
+    if not metrics:
         return rows, floors, {}, None
-    metrics = [one for one in task.metrics if run.embedder is not None or one != "semantic_similarity"]
     result = run.score(
         task.name.replace(", ", "-"),
         [one for row in rows for one in task.rows(row)],
@@ -372,6 +374,10 @@ def score_set(
         claims=task.claims,
     )
     return rows, floors, task.read(result, rows), result
+
+
+def _built(one: Any) -> Any:
+    return parse(one) if isinstance(one, str) else one
 
 
 def people(rows: Sequence[Labelled], seed: int) -> Found:

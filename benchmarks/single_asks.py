@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from offline_judge import Choose, Evidence, Gather, Support, metric
+from offline_judge import Choose, Evidence, Gather, Similar, Support, metric
 from offline_judge.numeric import Padded, masked_mean
 from offline_judge.text import prompt_language
 
@@ -68,3 +68,20 @@ class PassagesAnswer:
     def score(self, p_answers: Padded) -> Any:
         """(B, K) to (B,)."""
         return p_answers.values.masked_fill(~p_answers.mask, 0).amax(dim=1)
+
+
+@metric(source="benchmarks: one label for a set of passages", version=1, uses=("embedder",))
+@dataclass(frozen=True)
+class NearestPassage:
+    """Largest cosine of the question with a passage, in [-1, 1]; -1 without a passage."""
+
+    needs = ("user_input", "retrieved_contexts")
+
+    def gather(self, row: Any) -> Gather:
+        """Ask for the likeness of each passage."""
+        cosines = yield [Similar(row.user_input, chunk) for chunk in row.retrieved_contexts]
+        return Evidence({"cosine": cosines}, {"chunks": row.retrieved_contexts})
+
+    def score(self, cosine: Padded) -> Any:
+        """(B, K) to (B,)."""
+        return cosine.values.double().masked_fill(~cosine.mask, -1).amax(dim=1)
