@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import io
 import signal
 import sys
+import traceback
 from pathlib import Path
 from typing import Any
 
@@ -11,11 +13,14 @@ import click
 
 from offline_judge._version import __version__
 from offline_judge.cache_commands import cache
-from offline_judge.errors import UserError
+from offline_judge.errors import UserError, without_messages
+
+#: Exit status of a bug, as in BSD's sysexits.h: 1 means that a run is done, but not good enough.
+_BUG = 70
 
 
 class _Commands(click.Group):
-    """Prints a `UserError` as a message with exit status 2; a bug keeps its traceback."""
+    """Prints a `UserError` as a message with exit status 2; a bug keeps its traceback, without messages."""
 
     def invoke(self, ctx: click.Context) -> Any:
         try:
@@ -28,6 +33,12 @@ class _Commands(click.Group):
             if ctx.invoked_subcommand == "evaluate":
                 click.echo("the same command goes on from here", err=True)
             ctx.exit(128 + (getattr(error, "signal", 0) or signal.SIGINT))
+        except (click.ClickException, click.exceptions.Exit, click.Abort, BrokenPipeError):
+            raise
+        except Exception as error:  # noqa: BLE001 - a bug; Python would print its message, and with it a row
+            click.echo(without_messages(error), err=True)
+            click.echo("this is a bug in offline_judge or in a metric of your own", err=True)
+            ctx.exit(_BUG)
 
 
 @click.group(
@@ -38,6 +49,10 @@ def main() -> None:
     """Evaluate retrieval-augmented generation with local models only."""
     from offline_judge.air_gap import air_gap
 
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            # A character that the terminal can't show is no reason to stop.
+            stream.reconfigure(errors="backslashreplace")
     click.get_current_context().with_resource(air_gap())  # a command may open its own gap with exceptions
 
 
@@ -325,7 +340,23 @@ def _import_metrics(files: tuple[Path, ...]) -> None:
     import offline_judge.metrics  # noqa: F401 - so that a clash of names is seen
 
     for file in files:
-        runpy.run_path(str(file), run_name=file.stem)
+        try:
+            runpy.run_path(str(file), run_name=file.stem)
+        except UserError:
+            raise
+        except Exception as error:  # noqa: BLE001 - the user's own code: no row has been read yet
+            place = getattr(error, "lineno", None) or _line_in(error, file)
+            raise UserError(
+                f"{file}, line {place}: the file of metrics can't be run",
+                {"found": f"{type(error).__name__}: {error}"},
+            ) from None
+
+
+def _line_in(error: Exception, file: Path) -> int | None:
+    lines = [
+        frame.lineno for frame in traceback.extract_tb(error.__traceback__) if frame.filename == str(file)
+    ]
+    return lines[-1] if lines else None
 
 
 main.add_command(cache)

@@ -8,7 +8,8 @@ import sys
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from types import UnionType
+from typing import Any, get_args, get_origin, get_type_hints
 
 from offline_judge.air_gap import AllowedHost
 from offline_judge.errors import UserError
@@ -106,6 +107,11 @@ class Config:
         Raises:
             UserError: naming the setting, what was found and what is allowed.
         """
+        if isinstance(self.allow_host, str):
+            raise _refuse("allow_host", self.allow_host, f"a list: [{self.allow_host!r}]")
+        for name, hint in get_type_hints(Config).items():
+            if not _is_a(getattr(self, name), hint):
+                raise _refuse(name, getattr(self, name), _KINDS.get(hint, str(hint)))
         for name, options in _CHOICES.items():
             if getattr(self, name) not in options:
                 raise _refuse(name, getattr(self, name), f"one of {', '.join(options)}")
@@ -125,8 +131,6 @@ class Config:
             raise _refuse("thinking_tokens", self.thinking_tokens, "1 or more")
         if self.context_length is not None and self.context_length < 512:
             raise _refuse("context_length", self.context_length, "512 or more")
-        if isinstance(self.allow_host, str):
-            raise _refuse("allow_host", self.allow_host, f"a list: [{self.allow_host!r}]")
         for host in self.allow_host:
             AllowedHost.parse(host)
 
@@ -172,7 +176,11 @@ def read_config(path: Path) -> dict[str, Any]:
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise UserError(f"{path} is not TOML", {"found": str(error)}) from error
     per_metric = content.pop("metric", {})
+    if not isinstance(per_metric, dict) or not all(isinstance(one, dict) for one in per_metric.values()):
+        raise UserError(f"{path}: metric is not a table of tables", {"to fix": "[metric.faithfulness]"})
     if per_metric:
+        if not isinstance(content.get("metrics", []), list):
+            raise _refuse("metrics", content["metrics"], "a list of texts")
         named = [f"{name}[{_settings(table)}]" for name, table in per_metric.items()]
         content["metrics"] = [*(m for m in content.get("metrics", ()) if m not in per_metric), *named]
     return content
@@ -183,6 +191,33 @@ def _plain(value: Any) -> Any:
     if isinstance(value, list):
         return tuple(value)
     return str(value) if isinstance(value, Path) else value
+
+
+_KINDS = {
+    str: "text",
+    str | None: "text",
+    int: "a whole number",
+    int | None: "a whole number",
+    float: "a number",
+    bool: "true or false",
+    tuple[str, ...]: "a list of texts",
+    Mapping[str, str]: "a table of texts",
+}
+
+
+def _is_a(value: object, hint: Any) -> bool:
+    """Whether a value has the type that a field of `Config` is declared with."""
+    if isinstance(hint, UnionType):
+        return any(_is_a(value, one) for one in get_args(hint))
+    if get_origin(hint) is tuple:
+        return isinstance(value, tuple) and all(isinstance(item, str) for item in value)
+    if get_origin(hint) is not None:
+        return isinstance(value, Mapping) and all(
+            isinstance(part, str) for pair in value.items() for part in pair
+        )
+    if hint is float:
+        return isinstance(value, int | float) and not isinstance(value, bool)
+    return isinstance(value, hint) and (hint is bool or not isinstance(value, bool))
 
 
 def _settings(table: Mapping[str, Any]) -> str:

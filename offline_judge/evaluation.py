@@ -22,7 +22,7 @@ from offline_judge.backends.protocol import Embedder, Judge, Verifier
 from offline_judge.backends.served.addresses import hosts_of, is_address, parse_addresses
 from offline_judge.backends.served.vllm_server import VllmServer
 from offline_judge.config import Config, make_config
-from offline_judge.engine.asks import Check, Evidence, Gathered, Reason, Reasons, Source, Unscored
+from offline_judge.engine.asks import Check, Evidence, Gather, Gathered, Reason, Reasons, Source, Unscored
 from offline_judge.engine.rounds import Engine, Progress
 from offline_judge.engine.store import Store
 from offline_judge.errors import Stopped, UserError
@@ -227,7 +227,7 @@ def _gather_row(
         absent = next((column for column in metric.needs if row.missing(column)), None)
         results.append(Unscored(f"missing_{absent}") if absent else None)
         if not absent:
-            gathering.append(Gathered(metric.gather(cast(ScorableRow, row)), label))
+            gathering.append(Gathered(_gather(metric, row), label))
     answers = iter((yield gathering))
     complete = [next(answers) if result is None else result for result in results]
 
@@ -243,6 +243,12 @@ def _gather_row(
     if not isinstance(written, tuple):
         return complete, {}
     return complete, {check: reason for check, reason in zip(checks, written, strict=True) if reason}
+
+
+def _gather(metric: Metric, row: Row) -> Gather:
+    """Let a metric gather; what it does wrong when it is called, or gives back, is that row's reason."""
+    found = yield from metric.gather(cast(ScorableRow, row))
+    return found if isinstance(found, Evidence | Unscored) else Unscored("metric_error:no_evidence")
 
 
 def _wants_reason(check: Check, metric: Metric, reasons: str) -> bool:

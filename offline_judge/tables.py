@@ -18,6 +18,18 @@ from offline_judge.summary import summary_rows
 
 _TEXT_WIDTH = 110
 
+#: Row text may hold what a terminal obeys: escape sequences, and marks that turn the writing direction.
+_VISIBLE = {
+    code: f"\\x{code:02x}" if code < 256 else f"\\u{code:04x}"
+    for code in (
+        *range(0x09),
+        *range(0x0B, 0x20),
+        *range(0x7F, 0xA0),
+        *range(0x202A, 0x202F),
+        *range(0x2066, 0x206A),
+    )
+}
+
 
 def coverage_text(coverage: Coverage) -> str:
     """Say which metric can score how many rows, and which rows and columns stop it."""
@@ -137,7 +149,7 @@ def evidence_text(row_id: str, evidence: Mapping[str, Mapping[str, Any]]) -> str
         flags = f" [{' '.join(line['flags'])}]" if line["flags"] else ""
         parts.append(f"\n{label}  {score}{soft}{flags}")
         parts.extend(_evidence_lines(line))
-    return "\n".join(parts)
+    return "\n".join(parts).translate(_VISIBLE)
 
 
 def _evidence_lines(line: Mapping[str, Any]) -> Iterable[str]:

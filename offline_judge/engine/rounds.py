@@ -14,11 +14,9 @@ import json
 import math
 import re
 import time
-import traceback
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache, partial
-from pathlib import Path
 from typing import Any, Literal, Protocol, TypeAlias, TypeVar
 
 import jsonschema
@@ -65,7 +63,7 @@ from offline_judge.engine.expand import (
     first_failure,
 )
 from offline_judge.engine.store import Store, key_of
-from offline_judge.errors import Stopped, UserError
+from offline_judge.errors import Stopped, UserError, where
 from offline_judge.prompts import load
 
 ClaimsFrom: TypeAlias = Literal["judge", "sentences"]
@@ -289,7 +287,7 @@ class Engine:
             task.done(stop.value)
             return
         except Exception as error:  # noqa: BLE001 - one row's bug must not lose the other rows
-            reason = f"metric_error:{_where(error)}"
+            reason = f"metric_error:{where(error)}"
             task.done(Failed(reason) if task.sees_failures else Unscored(reason))
             return
 
@@ -566,27 +564,21 @@ def _unbroken(role: str, name: str, answers: Iterator[tuple[int, _Answer]]) -> I
         yield from answers
     except UserError:
         raise
-    except Exception as error:
+    except Exception as error:  # noqa: BLE001 - whatever it is, its message may quote a prompt
         raise UserError(
             f"the {role} {name!r} broke down",
             {
-                "found": _where(error),
+                "found": where(error),
                 "kept": "every answer that was known before",
                 "to fix": "give the same command again: it goes on where it stopped",
             },
-        ) from error
+        ) from None  # a traceback would show the error's message, which may quote a prompt
 
 
 def _embedder_failure(error: Exception) -> Failed:
     from offline_judge.backends.batching import is_out_of_memory
 
-    return Failed("embedder_out_of_memory" if is_out_of_memory(error) else "embedder_error", _where(error))
-
-
-def _where(error: Exception) -> str:
-    """Name an error by its class and line: its message may quote a row."""
-    frame = traceback.extract_tb(error.__traceback__)[-1]
-    return f"{type(error).__name__}@{Path(frame.filename).name}:{frame.lineno}"
+    return Failed("embedder_out_of_memory" if is_out_of_memory(error) else "embedder_error", where(error))
 
 
 def _fits(ask: Choose, language: str, room: Room) -> bool:
