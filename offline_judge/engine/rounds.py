@@ -535,6 +535,9 @@ _EMBEDDED_PAIRS = 2048
 #: An embedder that fails is given half as much, until the text is found that it can't take, or so often.
 _EMBEDDER_FAILURES = 24
 
+#: What a reasoning model ends its thoughts with.
+THINK_CLOSE = "</think>"
+
 #: Half of a \\uXXXX pair in JSON text: half a character, which no tokenizer or file can take.
 _LONE_SURROGATE = re.compile(
     r"\\u[dD][89abAB][\da-fA-F]{2}(?!\\u[dD][c-fC-F])"
@@ -633,13 +636,29 @@ def _decode(ask: Ask, record: dict[str, Any]) -> Any:
     assert isinstance(ask, Generate)
     if record["finish"] == "length":
         return Failed(CUT)
-    # A reasoning model may think first; what counts stands after its thoughts.
-    text = _LONE_SURROGATE.sub(r"\\ufffd", record["text"].rpartition("</think>")[2])
-    try:
-        answer = json.loads(text)
-    except ValueError:
-        return Failed("judge_not_json")
-    return answer if _validator(ask.schema).is_valid(answer) else Failed("judge_schema")
+    text = _LONE_SURROGATE.sub(r"\\ufffd", record["text"])
+    # A reasoning model may think first; what counts stands after its thoughts. The JSON itself may quote
+    # a row that holds the mark, so the whole text is tried before it.
+    for candidate in (text, text.partition(THINK_CLOSE)[2]):
+        try:
+            answer = json.loads(candidate, object_pairs_hook=_each_key_once)
+        except _KeyTwiceError:
+            return Failed("judge_schema")
+        except ValueError:
+            continue
+        return answer if _validator(ask.schema).is_valid(answer) else Failed("judge_schema")
+    return Failed("judge_not_json")
+
+
+class _KeyTwiceError(Exception):
+    pass
+
+
+def _each_key_once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    answer = dict(pairs)
+    if len(answer) < len(pairs):
+        raise _KeyTwiceError
+    return answer
 
 
 @lru_cache(maxsize=4096)

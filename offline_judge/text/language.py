@@ -57,7 +57,8 @@ def prompt_language(text: str) -> PromptLanguage:
 
 def prompt_language_named(code: str) -> PromptLanguage:
     """Language of the prompt to use for a language code: "ko" for "ko", "KO" or "ko-KR", else "en"."""
-    return "ko" if re.match(r"\s*ko(r|rean)?\b", code.replace("_", "-"), re.IGNORECASE) else "en"
+    named = re.fullmatch(r"ko(?:r|rean)?(?:-\w+)*", code.strip().replace("_", "-"), re.IGNORECASE)
+    return "ko" if named else "en"
 
 
 def same_script(a: str, b: str) -> bool:
