@@ -233,7 +233,7 @@ def test_19_a_long_chunk_is_read_in_windows_that_are_recorded(run):
     assert result["faithfulness"] == [1.0]
     (window,) = result.evidence("r1")["faithfulness"]["windows"]["p_supported"].values()
     assert "The key is under the mat." in chunk[slice(*window)]
-    assert len(judge.chosen) > 2
+    assert all(len(fields_of(call)["document"]) < len(chunk) for call in judge.chosen)
 
 
 @pytest.mark.parametrize("contexts", [[], [""], [" "]])
