@@ -42,7 +42,6 @@ from single_asks import AnswerSupported, ClaimSupported, NearestPassage, Passage
 from span_overlap import span_overlap
 
 from offline_judge import Result
-from offline_judge.metrics import parse
 from offline_judge.prompts import catalogue
 
 #: A score of each row; None where it is unscored.
@@ -363,8 +362,7 @@ def score_set(
     rows = task.load(folder, n, seed)
     by_row = [task.floors(row) for row in rows]
     floors = {name: [one[name] for one in by_row] for name in by_row[0]}
-    models = {role for role in ("judge", "embedder") if getattr(run, role) is not None}
-    metrics = [one for one in task.metrics if set(_built(one).uses) <= models]
+    metrics = [one for one in task.metrics if run.can(one)]
     if not metrics:
         return rows, floors, {}, None
     result = run.score(
@@ -374,10 +372,6 @@ def score_set(
         claims=task.claims,
     )
     return rows, floors, task.read(result, rows), result
-
-
-def _built(one: Any) -> Any:
-    return parse(one) if isinstance(one, str) else one
 
 
 def people(rows: Sequence[Labelled], seed: int) -> Found:
@@ -439,7 +433,8 @@ def main() -> None:
     args = parser.parse_args()
     chosen = [name.strip() for name in args.sets.replace("mtrag_human, c", "mtrag_human; c").split(",")]
     found: list[Found] = []
-    with MeasuredRun(args.out, args.judge, args.embedder, seed=args.seed, claims=args.claims) as run:
+    models = (args.judge, args.embedder, args.verifier)
+    with MeasuredRun(args.out, *models, seed=args.seed, claims=args.claims) as run:
         digests = {}
         for name in (one.replace(";", ",") for one in chosen):
             task = SETS[name]
@@ -454,9 +449,8 @@ def main() -> None:
                 found.append(published_scores(rows, args.seed))
             if task.spans:
                 found += spans(name, rows, result, args.seed)
-        judge = run.judge.name if run.judge else "no judge"
         about = [
-            f"# Agreement with people: {judge}",
+            f"# Agreement with people: {run.name}",
             f"About {args.n} rows of each set, seed {args.seed}.",
             report(found),
             *(f"{name}, published: {SETS[name].published}." for name in digests if SETS[name].published),
@@ -470,7 +464,7 @@ def main() -> None:
             "prompts": catalogue(),
             **run.environment(),
         }
-        run.write(f"agreement-{judge.replace(' ', '-')}", result_json, "\n\n".join(about))
+        run.write(f"agreement-{run.name.replace(' ', '-')}", result_json, "\n\n".join(about))
 
 
 if __name__ == "__main__":

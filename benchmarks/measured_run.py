@@ -13,10 +13,11 @@ from pathlib import Path
 from typing import Any
 
 from offline_judge import Result, UserError, __version__, evaluate
-from offline_judge.backends import open_embedder, open_judge
-from offline_judge.backends.protocol import Embedder, Judge
+from offline_judge.backends import open_embedder, open_judge, open_verifier
+from offline_judge.backends.protocol import Embedder, Judge, Verifier
 from offline_judge.engine.rounds import Engine
 from offline_judge.engine.store import Store
+from offline_judge.metrics import parse
 from offline_judge.progress import TerminalProgress
 from offline_judge.run_folder import RunFolder
 from offline_judge.shelf import Shelf
@@ -35,6 +36,7 @@ class MeasuredRun:
         out: Path,
         judge: str | None = None,
         embedder: str | None = None,
+        verifier: str | None = None,
         *,
         seed: int = 0,
         claims: str = "judge",
@@ -50,6 +52,7 @@ class MeasuredRun:
         self._stack = ExitStack()
         self.judge: Judge | None = None
         self.embedder: Embedder | None = None
+        self.verifier: Verifier | None = None
         if judge is not None:
             found = Shelf().find(judge, "judge")
             self.judge = open_judge(found.path, name=found.name, fingerprint=found.fingerprint)
@@ -58,6 +61,10 @@ class MeasuredRun:
             found = Shelf().find(embedder, "embedder")
             self.embedder = open_embedder(found.path, name=found.name, fingerprint=found.fingerprint)
             self._stack.callback(self.embedder.close)
+        if verifier is not None:
+            found = Shelf().find(verifier, "verifier")
+            self.verifier = open_verifier(found.path, name=found.name, fingerprint=found.fingerprint)
+            self._stack.callback(self.verifier.close)
         self._seconds_file = out / "seconds.json"
         self.seconds: dict[str, float] = {}
         if self._seconds_file.is_file():
@@ -71,6 +78,18 @@ class MeasuredRun:
     def __exit__(self, *error: object) -> None:
         """Close the models."""
         self._stack.close()
+
+    def can(self, metric: Any) -> bool:
+        """Whether the models that a metric asks are here; a judge is a verifier, too."""
+        metric = parse(metric) if isinstance(metric, str) else metric
+        here = {role for role in ("judge", "embedder", "verifier") if getattr(self, role) is not None}
+        return set(metric.uses) <= (here | {"verifier"} if "judge" in here else here)
+
+    @property
+    def name(self) -> str:
+        """Name of what says whether a claim is supported."""
+        checker = self.verifier or self.judge
+        return checker.name if checker is not None else "no judge"
 
     @contextmanager
     def timed(self, part: str) -> Iterator[None]:
@@ -96,8 +115,9 @@ class MeasuredRun:
             result = evaluate(
                 rows,
                 metrics,
-                judge=self.judge,
+                judge=self.judge or "none",
                 embedder=self.embedder,
+                verifier=self.verifier,
                 claims=claims or self.claims,
                 reasons="none",
                 seed=self.seed,
@@ -123,7 +143,7 @@ class MeasuredRun:
 
     def environment(self) -> dict[str, Any]:
         """Return models, versions and machine."""
-        models = {"judge": self.judge, "embedder": self.embedder}
+        models = {"judge": self.judge, "embedder": self.embedder, "verifier": self.verifier}
         return {
             "offline_judge": __version__,
             "python": platform.python_version(),
@@ -157,6 +177,7 @@ def arguments(description: str, n: int) -> argparse.ArgumentParser:
     parser.add_argument("--data-folder", type=Path, required=True, help="folder that holds the labelled sets")
     parser.add_argument("--judge", help="a model on the shelf or a model folder; without it, floors alone")
     parser.add_argument("--embedder", help="likewise")
+    parser.add_argument("--verifier", help="likewise, an encoder; without it, the judge is the verifier")
     parser.add_argument("--n", type=int, default=n, help=f"rows of each set (default {n})")
     parser.add_argument("--seed", type=int, default=0, help="of the sample, the halves and the intervals")
     parser.add_argument("--claims", choices=("judge", "sentences"), default="judge", help="who splits texts")

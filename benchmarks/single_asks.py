@@ -13,7 +13,7 @@ from offline_judge.text import prompt_language
 _PROMPTS = Path(__file__).parent / "prompts"
 
 
-@metric(source="benchmarks: one label for a whole claim", version=1)
+@metric(source="benchmarks: one label for a whole claim", version=1, uses=("verifier",))
 @dataclass(frozen=True)
 class ClaimSupported:
     """P(the chunks support the response, taken as one claim), in [0, 1]."""
@@ -31,7 +31,7 @@ class ClaimSupported:
         return masked_mean(*p_supported)
 
 
-@metric(source="benchmarks: one label for an answer", version=1)
+@metric(source="benchmarks: one label for an answer", version=1, uses=("verifier",))
 @dataclass(frozen=True)
 class AnswerSupported:
     """P(the reference answer shows the response to be true of the question), in [0, 1]."""

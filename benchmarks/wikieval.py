@@ -155,6 +155,9 @@ def metrics(
     """The package's own metrics, hard and soft, through `evaluate`."""
     for dimension in dimensions:
         names = METRICS[dimension] + (PUBLISHED_METRICS.get(dimension, ()) if published else ())
+        names = tuple(name for name in names if run.can(name))
+        if not names:
+            continue
         members = [
             {"id": f"{index}/{side}", **pair.row(side)}
             for index, pair in enumerate(pairs[dimension])
@@ -304,7 +307,6 @@ def write(run: MeasuredRun, rows: Sequence[dict[str, Any]], methods: Sequence[Me
     """Write the JSON and the Markdown result."""
     figures, markdown = report(methods, len(rows))
     environment = run.environment()
-    judge = run.judge.name if run.judge else "no judge"
     embedder = run.embedder.name if run.embedder else "no embedder"
     prompts = prompts_used()
     result = {
@@ -320,7 +322,7 @@ def write(run: MeasuredRun, rows: Sequence[dict[str, Any]], methods: Sequence[Me
     versions = environment["models"].get("judge", {}).get("versions", {})
     versions = {"offline_judge": environment["offline_judge"], **versions}
     about = [
-        f"# WikiEval: {judge}, {embedder}, claims by {run.claims}",
+        f"# WikiEval: {run.name}, {embedder}, claims by {run.claims}",
         f'{len(rows)} questions. A tie is not agreement; "with a coin" adds half of the ties.',
         markdown,
         "Seconds, starts included: "
@@ -328,7 +330,7 @@ def write(run: MeasuredRun, rows: Sequence[dict[str, Any]], methods: Sequence[Me
         "Versions: " + ", ".join(f"{name} {value}" for name, value in versions.items()),
         "Prompts: " + ", ".join(f"{name} {one['en']}" for name, one in prompts.items()),
     ]
-    run.write(f"wikieval-{judge.replace(' ', '-')}", result, "\n\n".join(about))
+    run.write(f"wikieval-{run.name.replace(' ', '-')}", result, "\n\n".join(about))
 
 
 def main() -> None:
@@ -350,9 +352,8 @@ def main() -> None:
     rows = wikieval(args.data_folder)[: args.n]
     pairs = pairs_of(rows)
     methods = list(floors(pairs))
-    with MeasuredRun(args.out, args.judge, args.embedder, seed=args.seed, claims=args.claims) as run:
-        if run.judge is None:
-            dimensions = ["context relevance"] if run.embedder is not None else []
+    models = (args.judge, args.embedder, args.verifier)
+    with MeasuredRun(args.out, *models, seed=args.seed, claims=args.claims) as run:
         methods += metrics(run, pairs, dimensions, args.published)
         if run.judge is not None and not args.no_baselines:
             methods += baselines(run, pairs, args.seed)

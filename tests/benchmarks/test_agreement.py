@@ -6,6 +6,7 @@ import agreement_statistics
 import pytest
 import verifier_agreement
 from stub_models import StubJudge
+from tiny_verifiers import make_verifier
 
 
 def write(path, rows):
@@ -46,7 +47,7 @@ def run(module, monkeypatch, data, out, judges, *options):
     """Run a benchmark with stub judges in place of models; return its Markdown."""
 
     class Run(agreement.MeasuredRun):
-        def __init__(self, out, judge=None, embedder=None, **settings):
+        def __init__(self, out, judge=None, embedder=None, verifier=None, **settings):
             super().__init__(out, **settings)
             self.judge = judges.get(judge)
 
@@ -91,3 +92,15 @@ def test_the_cascade_ends_where_its_second_stage_is(data, tmp_path, monkeypatch)
     assert "| fm2 | cheap | 12 | 0.500 (0.500 to 0.500) |" in table
     assert "| fm2 | right | 12 | 1.000 (1.000 to 1.000) |" in table
     assert "| fm2 | 1.00 | 1.000 (1.000 to 1.000) |" in table
+
+
+def test_an_encoder_is_measured_without_a_judge(data, tmp_path, monkeypatch):
+    folder = make_verifier(tmp_path / "tiny-nli")
+    monkeypatch.setattr(agreement_statistics, "N_RESAMPLES", 50)
+    options = ["--verifier", str(folder), "--sets", "fm2,ragtruth_qa_test", "--out", str(tmp_path / "out")]
+    monkeypatch.setattr(sys, "argv", ["benchmark", "--data-folder", str(data), *options])
+    verifier_agreement.main()
+    table = (tmp_path / "out" / "verifier_agreement.md").read_text(encoding="utf-8")
+    assert "| fm2 | tiny-nli | 12 |" in table
+    assert "| ragtruth_qa_test | tiny-nli | 16 |" in table
+    assert "Cascade" not in table
