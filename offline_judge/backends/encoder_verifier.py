@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import threading
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -81,6 +82,7 @@ class EncoderVerifier:
         """
         set_offline_env()
         self.name = name
+        self._stop = threading.Event()
         self._device = torch.device(device or ("cuda" if torch.cuda.is_available() else "cpu"))
         self._dtype = torch.float32 if self._device.type == "cpu" else torch.bfloat16
         self._model, tokenizer = _load(path, self._dtype)
@@ -112,13 +114,16 @@ class EncoderVerifier:
         Failed with `verifier_claim_too_long` where a claim leaves no room for a premise,
         `verifier_out_of_memory` or `verifier_not_finite`.
         """
+        self._stop.clear()
         questions = self._questions(calls)
         owner = {id(pair): question for question in questions for pair in question.pairs}
         for question in questions:
             if not question.n_open:
                 yield from _answers(question)
         pairs = [pair for question in questions for pair in question.pairs]
-        for batch, found in self._budget.run(pairs, lambda pair: pair.n_tokens, self._p_supported):
+        for batch, found in self._budget.run(
+            pairs, lambda pair: pair.n_tokens, self._p_supported, self._stop
+        ):
             for row, pair in enumerate(batch):
                 question = owner[id(pair)]
                 question.n_open -= 1
@@ -130,6 +135,10 @@ class EncoderVerifier:
                     question.best = (found[row], pair.window.span)
                 if not question.n_open:
                     yield from _answers(question)
+
+    def stop(self) -> None:
+        """Let `verify` end after the batch that is being computed."""
+        self._stop.set()
 
     def describe(self) -> dict[str, object]:
         """Return what the run record keeps."""

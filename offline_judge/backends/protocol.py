@@ -155,13 +155,13 @@ class Judge(Protocol):
 
 @runtime_checkable
 class Stoppable(Protocol):
-    """A judge that can end a batch early. One that can't is left after the answer that it gives next."""
+    """A judge or verifier that can end early. One that can't is left after the answer that it gives next."""
 
     def stop(self) -> None:
-        """Let the `answer` under way end early: it yields what is computed already, and starts nothing new.
+        """Let the `answer` or `verify` under way end early: it yields what is computed and starts nothing.
 
-        Called from a signal handler or another thread, perhaps more than once. The next `answer` is
-        not concerned.
+        Called from a signal handler or another thread, perhaps more than once. The next call is not
+        concerned.
         """
         ...
 

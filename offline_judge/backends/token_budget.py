@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import threading
 from collections.abc import Callable, Iterator, Sequence
 from typing import TypeVar
 
@@ -31,16 +32,17 @@ class TokenBudget:
         items: Sequence[_Item],
         n_tokens: Callable[[_Item], int],
         run_batch: Callable[[Sequence[_Item]], _Result],
+        stop: threading.Event | None = None,
     ) -> Iterator[tuple[Sequence[_Item], _Result | None]]:
         """Run items in batches, longest first; yield each batch with its result.
 
         Neighbours in length share a batch, so little is padded, and the largest batch comes first:
         memory that does not suffice shows at once. The result is None for a single item that is too
-        large for the memory.
+        large for the memory. Once `stop` is set there are no further batches.
         """
         longest_first = sorted(items, key=n_tokens, reverse=True)
         start = 0
-        while start < len(longest_first):
+        while start < len(longest_first) and not (stop is not None and stop.is_set()):
             width = n_tokens(longest_first[start])
             batch = longest_first[start : start + max(1, self.max_tokens // width)]
             try:

@@ -11,8 +11,8 @@ from offline_judge.engine.asks import Ask, Support, Unscored
 from offline_judge.engine.rounds import Engine
 from offline_judge.prompts import LANGUAGES, load
 
-#: Calls that are stepped together: answers come after each such batch.
-_BATCH_CALLS = 256
+#: Calls that are stepped together: answers come after each such batch, and as much is lost by a kill.
+_BATCH_CALLS = 64
 
 
 class JudgeVerifier:
@@ -26,13 +26,17 @@ class JudgeVerifier:
     def __init__(self, judge: Judge) -> None:
         self.name = judge.name
         self._judge = judge
+        self._stopping = False
         prompts = {language: load("support", language).digest for language in LANGUAGES}
         self.fingerprint = combine_fingerprint(judge.fingerprint, {"support": prompts})
 
     def verify(self, calls: Sequence[SupportCall]) -> Iterator[tuple[int, Supported | Failed]]:
         """Yield (position, answer) for every call, neighbours in premise together."""
+        self._stopping = False
         order = sorted(range(len(calls)), key=lambda position: (calls[position].premise, position))
         for start in range(0, len(order), _BATCH_CALLS):
+            if self._stopping:
+                return
             batch = order[start : start + _BATCH_CALLS]
             engine = Engine(self._judge)
             answers = engine.run((_ask(calls[position]), calls[position].language) for position in batch)
@@ -42,6 +46,10 @@ class JudgeVerifier:
                     yield position, Failed(answer.reason)
                 else:
                     yield position, Supported(float(answer), answer.window, n_tokens + (place < n_more))
+
+    def stop(self) -> None:
+        """Let `verify` end after the calls that are stepped together."""
+        self._stopping = True
 
     def describe(self) -> dict[str, object]:
         """Return what the run record keeps."""

@@ -221,10 +221,11 @@ class Engine:
         self._stopping = False
 
     def stop(self) -> None:
-        """Let `run` end once what the judge is computing is in the store; a signal handler may call it."""
+        """Let `run` end once what a model is computing is in the store; a signal handler may call it."""
         self._stopping = True
-        if isinstance(self.judge, Stoppable):
-            self.judge.stop()
+        for model in (self.judge, self.verifier):
+            if isinstance(model, Stoppable):
+                model.stop()
 
     def run(self, tasks: Iterable[tuple[Generator[Sequence[Ask], list[Any], Any], str]]) -> list[Any]:
         """Run (generator, language) tasks to their end; return what each returned, in order.
@@ -422,10 +423,8 @@ class Engine:
                 self.store.put(key, record, origin)
                 _fill(slot, self._decode(slot.ask, record), ready)
             self._count(calls[position], slot, answer)
-            if self._stopping:
-                if not isinstance(self.judge, Stoppable):
-                    break
-                self.judge.stop()  # the first time may have come before this batch began
+            if self._stopping and not _ends_early(self.judge):
+                break
         self.usage.judge_s += time.perf_counter() - started
         self._check_stop()
 
@@ -473,8 +472,10 @@ class Engine:
             self.usage.verified_tokens += n_tokens
             if self.progress is not None:
                 self.progress.answered(1, n_tokens)
-            self._check_stop()
+            if self._stopping and not _ends_early(self.verifier):
+                break
         self.usage.verifier_s += time.perf_counter() - started
+        self._check_stop()
 
     def _decode(self, ask: Ask, record: dict[str, Any]) -> Any:
         """Return the answer that a stored record gives to `ask`, calibrated where there is a calibration."""
@@ -576,6 +577,14 @@ def _unbroken(role: str, name: str, answers: Iterator[tuple[int, _Answer]]) -> I
                 "to fix": "give the same command again: it goes on where it stopped",
             },
         ) from None  # a traceback would show the error's message, which may quote a prompt
+
+
+def _ends_early(model: Judge | Verifier) -> bool:
+    """Tell a model to stop, if it can: the first time may have come before its batch began."""
+    if not isinstance(model, Stoppable):
+        return False
+    model.stop()
+    return True
 
 
 def _embedder_failure(error: Exception) -> Failed:

@@ -216,3 +216,15 @@ def test_out_of_memory_halves_the_budget_and_goes_on(folder, monkeypatch):
 
     monkeypatch.setattr(verifier, "_forward", no_machine)
     assert {one.reason for one in answers(verifier, pairs)} == {"verifier_out_of_memory"}
+
+
+def test_after_stop_the_batch_under_way_is_given_and_no_other_begun(folder, monkeypatch):
+    verifier = load(folder("bert"))
+    monkeypatch.setattr(verifier._budget, "max_tokens", 128)
+    calls = [SupportCall(f"The museum opens at {n}.", f"It opens at {n}.") for n in range(40)]
+    seen = []
+    for position, _ in verifier.verify(calls):
+        seen.append(position)
+        verifier.stop()
+    assert 1 < len(seen) < 20
+    assert len(dict(verifier.verify(calls))) == 40  # the next time it is whole again
