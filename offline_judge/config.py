@@ -121,6 +121,8 @@ class Config:
             raise _refuse("cascade_low", self.cascade_low, "a probability from 0 to 0.5")
         if self.cascade_high is not None and not 0.5 <= self.cascade_high <= 1:
             raise _refuse("cascade_high", self.cascade_high, "a probability from 0.5 to 1")
+        if self.name is not None and (Path(self.name).name != self.name or len(self.name.encode()) > 200):
+            raise _refuse("name", self.name[:60], "the name of one folder, of at most 200 bytes")
         if self.window_rows < 1:
             raise _refuse("window_rows", self.window_rows, "1 or more")
         if not self.ask_timeout_s > 0:

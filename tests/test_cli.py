@@ -261,6 +261,7 @@ def test_fresh_and_redact_are_flags(cli, data, tmp_path):
         ("metric = 5", "[metric.faithfulness]"),
         ("[metric]\nfaithfulness = 5", "[metric.faithfulness]"),
         ("metrics = 5\n[metric.faithfulness]\nthreshold = 0.5", "a list of texts"),
+        ("name = '../x'", "the name of one folder"),
         ("judge = ", "is not TOML"),
     ],
 )

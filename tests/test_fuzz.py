@@ -9,13 +9,14 @@ from __future__ import annotations
 import json
 import os
 import random
+import shutil
 import signal
 import subprocess
 import sys
 
 import pytest
 from click.testing import CliRunner
-from hostile_inputs import CANARY, CELLS, rows, write_bad_file
+from hostile_inputs import CANARY, CELLS, DAMAGES, rows, write_bad_file
 from stub_models import StubEmbedder, StubJudge
 
 import offline_judge
@@ -155,6 +156,33 @@ def test_a_cell_of_a_million_characters(column, character, cli, tmp_path):
     assert done.exit_code in (0, 1)
     assert len(done.output) < 10_000
     assert_all_rows_are_there(tmp_path / "runs/x", 1)
+
+
+def test_damaged_run_folders(cli, tmp_path):
+    """One error that names the file, or the damage did not matter."""
+    data, whole, bad = tmp_path / "r.jsonl", tmp_path / "runs/whole", tmp_path / "runs/bad"
+    row = {
+        "user_input": "Where?",
+        "response": f"In {CANARY}. Or so.",
+        "retrieved_contexts": [f"In {CANARY}."],
+    }
+    data.write_text(json.dumps(row), encoding="utf-8")
+    assert cli("evaluate", data, "--metrics", "faithfulness", "--name", "whole").exit_code == 0
+    n_refused = 0
+    for seed in range(FIRST, FIRST + 60):
+        r = random.Random(seed)
+        shutil.rmtree(bad, ignore_errors=True)
+        shutil.copytree(whole, bad)
+        file = bad / r.choice(("run.json", "scores.jsonl", "evidence.jsonl"))
+        if r.random() < 0.1:
+            file.unlink()
+        else:
+            file.write_bytes(r.choice(DAMAGES)(r, file.read_bytes()))
+        rescored = tmp_path / "runs" / f"again{seed}"
+        if cli("rescore", bad, "--set", "*.threshold=0.4", "--out", rescored).exit_code == 2:
+            n_refused += 1
+        assert cli("show", bad).exit_code in (0, 2)
+    assert n_refused > 10
 
 
 @pytest.mark.parametrize("first", range(FIRST, FIRST + 6, 3))
