@@ -303,6 +303,7 @@ def list_metrics(modules: tuple[Path, ...]) -> None:
 
 @main.command()
 @click.option("--judge", metavar="MODEL", help="To be tried in place of the smallest judge on the shelf.")
+@click.option("--verifier", metavar="MODEL", help="Likewise.")
 @click.option("--embedder", metavar="MODEL", help="Likewise.")
 @click.option(
     "--backend",
@@ -315,8 +316,15 @@ def list_metrics(modules: tuple[Path, ...]) -> None:
 @click.option(
     "--store", type=click.Path(path_type=Path), help="Answer store. Default: answers.sqlite in --out."
 )
-def doctor(out: Path, store: Path | None, backend: str, judge: str | None, embedder: str | None) -> None:
-    """Look at packages, GPU, shelf, store and models, and try one judge and one embedder.
+def doctor(
+    out: Path,
+    store: Path | None,
+    backend: str,
+    judge: str | None,
+    verifier: str | None,
+    embedder: str | None,
+) -> None:
+    """Look at packages, GPU, shelf, store and models, and try a judge, a verifier and an embedder.
 
     Exit status 0: a run has all it needs. 1: something has to be mended.
     """
@@ -326,6 +334,7 @@ def doctor(out: Path, store: Path | None, backend: str, judge: str | None, embed
     report = examine(
         store=store or out / "answers.sqlite",
         judge=judge,
+        verifier=verifier,
         embedder=embedder,
         backend=backend,
     )

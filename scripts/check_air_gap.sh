@@ -18,8 +18,8 @@ cd "$(dirname "$0")/.."
 
 export PYTHON=${PYTHON:-.venv/bin/python} PYTHONUNBUFFERED=1
 backends=() judge=smollm2-135m-instruct embedder=all-minilm-l6-v2 rows=1
-# A generation, sampled generations, read-outs and embeddings: all that a run can ask.
-options=(--metrics "faithfulness,response_relevancy")
+# A generation, read-outs and embeddings: all that a run can ask, and little of each.
+options=(--metrics "faithfulness,response_relevancy[strictness=1]" --claims sentences --reasons none)
 while [ $# -gt 0 ]; do
     case $1 in
         --backend) backends+=("$2") ;;
