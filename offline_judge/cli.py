@@ -1,4 +1,4 @@
-"""The command line: `offline-judge evaluate | check | rescore | show | serve | metrics | doctor | cache`."""
+"""The command line: `offline-judge evaluate | check | calibrate | rescore | show | serve | …`."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ import click
 
 from offline_judge._version import __version__
 from offline_judge.cache_commands import cache
+from offline_judge.calibrate_command import calibrate
 from offline_judge.errors import UserError, without_messages
 
 #: Exit status of a bug, as in BSD's sysexits.h: 1 means that a run is done, but not good enough.
@@ -105,8 +106,9 @@ _metrics_from = click.option(
     "shelf or its folder. With --judge none the encoder works alone: claims are sentences.",
 )
 @click.option("--first-stage", metavar="MODEL", help="Of a cascade: an encoder, or a small judge.")
-@click.option("--cascade-low", type=float, help="The first stage decides at or below. Default: 0.1.")
-@click.option("--cascade-high", type=float, help="The first stage decides at or above. Default: 0.9.")
+@click.option("--cascade-low", type=float, help="It decides at or below. Default: as calibrated, or 0.1.")
+@click.option("--cascade-high", type=float, help="It decides at or above. Default: as calibrated, or 0.9.")
+@click.option("--calibration", metavar="auto|none|FILE", help="Default: auto, what `calibrate` kept.")
 @click.option("--config", type=click.Path(path_type=Path), help="A TOML file with any of these settings.")
 @click.option("--backend", type=click.Choice(["auto", "vllm", "transformers"]), help="What runs the judge.")
 @click.option("--device", help="Where the models run: cpu, cuda, cuda:1. Default: a GPU where there is one.")
@@ -369,6 +371,7 @@ def _line_in(error: Exception, file: Path) -> int | None:
 
 
 main.add_command(cache)
+main.add_command(calibrate)
 
 
 if __name__ == "__main__":

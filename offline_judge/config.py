@@ -45,6 +45,7 @@ class Config:
         first_stage: the first stage of a cascade.
         cascade_low, cascade_high: the first stage decides at or below, and at or above; None means 0.1 and
             0.9, or what a calibration found.
+        calibration: "auto" applies what `calibrate` kept for these very models, "none" nothing; or a path.
         backend: what runs the judge; "auto" takes vLLM where it is installed.
         serve: start a vLLM server of the judge for the length of the run.
         served_model: which model of the judge's server, where it has several.
@@ -77,6 +78,7 @@ class Config:
     first_stage: str | None = None
     cascade_low: float | None = None
     cascade_high: float | None = None
+    calibration: str = "auto"
     backend: str = "auto"
     serve: bool = False
     served_model: str | None = None

@@ -37,7 +37,7 @@ from offline_judge.scoring import score_rows
 from offline_judge.shelf import LocalModel, Role, Shelf
 from offline_judge.summary import MetricSummary
 from offline_judge.text import prompt_language, prompt_language_named
-from offline_judge.verification import NO_JUDGE, find_verifier, make_cascade
+from offline_judge.verification import NO_JUDGE, find_calibrations, find_verifier, make_cascade
 
 _T = TypeVar("_T")
 
@@ -138,13 +138,15 @@ def evaluate(
         found = find_verifier(config, verifier, asking)
         models = _open_models(config, judge, embedder, chosen, stack)
         checker = found.open(config, models[0], stack) if asking else None
+        calibrations = find_calibrations(config, found, models[0], judge) if asking else {}
         out = Path(config.out)
         store = Store(Path(config.store) if config.store else out / "answers.sqlite", fresh=config.fresh)
         stack.callback(store.close)
         engine = Engine(
             *models,
             verifier=checker,
-            cascade=make_cascade(config) if checker and found.kind == "cascade" else None,
+            cascade=make_cascade(config, calibrations.get("verifier")) if found.kind == "cascade" else None,
+            calibrations=calibrations,
             store=store,
             seed=config.seed,
             claims="sentences" if config.claims == "sentences" else "judge",
@@ -152,6 +154,7 @@ def evaluate(
         )
         roles = dict(zip(("judge", "embedder", "verifier"), (*models, checker), strict=True))
         record = _record(config, chosen, rows, roles)
+        record["calibrations"] = {role: one.summary() for role, one in calibrations.items()}
         folder = out / (config.name or f"{rows.name}-{_short_hash(record)}")
         writer = RunWriter(folder, list(chosen), redact=store.secret() if config.redact else None)
         stack.callback(writer.abandon)
@@ -432,6 +435,7 @@ def _short_hash(record: Mapping[str, Any]) -> str:
     """Name what was asked, so that the same command finds its own folder again."""
     asked = {name: record[name] for name in ("config", "dataset", "metrics", "prompts")}
     asked["config"] = {name: value for name, value in asked["config"].items() if name != "fresh"}
+    asked["calibrations"] = record["calibrations"]
     asked["models"] = {role: model["fingerprint"] for role, model in record["models"].items()}
     return hashlib.sha256(json.dumps(asked, sort_keys=True).encode()).hexdigest()[:8]
 

@@ -36,6 +36,11 @@ def coverage_text(coverage: Coverage) -> str:
     return _table(("metric", "can score", "missing"), coverage.table())
 
 
+def rows_text(heads: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+    """Lay out rows under their heads."""
+    return _table(heads, rows)
+
+
 def summary_text(record: Mapping[str, Any]) -> str:
     """Lay out the summary of a run record with what it stands on and what it cost."""
     lines = [

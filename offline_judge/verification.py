@@ -11,6 +11,8 @@ from typing import Any, Literal, TypeAlias
 
 from offline_judge.backends import open_judge, open_verifier
 from offline_judge.backends.protocol import Judge, Verifier
+from offline_judge.backends.served.addresses import is_address
+from offline_judge.calibration import Calibration, find_calibration
 from offline_judge.config import Config
 from offline_judge.engine.cascade import Cascade
 from offline_judge.engine.judge_verifier import JudgeVerifier
@@ -84,22 +86,47 @@ def find_verifier(
                 "a cascade needs a first stage",
                 {"to fix": "--first-stage NAME, an encoder or a small judge on the shelf, or its folder"},
             )
-        model, is_judge = _find_model(config.first_stage)
+        model, is_judge = find_model(config.first_stage)
         return FoundVerifier("cascade", model, is_judge)
     if not isinstance(wanted, str | Path):
         return FoundVerifier("encoder", wanted)
-    model, is_judge = _find_model(wanted)
+    model, is_judge = find_model(wanted)
     return FoundVerifier("encoder", model, is_judge)
 
 
-def make_cascade(config: Config) -> Cascade:
-    """Make the cascade with the configured thresholds, or the cautious 0.1 and 0.9."""
-    low = 0.1 if config.cascade_low is None else config.cascade_low
-    high = 0.9 if config.cascade_high is None else config.cascade_high
-    return Cascade(low, high)
+def find_calibrations(
+    config: Config, found: FoundVerifier, judge: Judge | None, given: object
+) -> dict[str, Calibration]:
+    """Find the calibrations of who checks claims: by "verifier" and "judge", where there are any.
+
+    Args:
+        config: of the run.
+        found: the verifier.
+        judge: the open judge.
+        given: what was given as the judge; an open backend is known by its own hash.
+    """
+    calibrations = {}
+    if found.model is not None:
+        kind: Literal["judge", "encoder"] = "judge" if found.is_judge else "encoder"
+        calibrations["verifier"] = find_calibration(config.calibration, kind, found.model.fingerprint)
+    if judge is not None and found.kind != "encoder":
+        name = config.judge if given is None or isinstance(given, str | Path) else None
+        on_disk = name is not None and not is_address(name)
+        fingerprint = Shelf().find(name or "", "judge").fingerprint if on_disk else judge.fingerprint
+        calibrations["judge"] = find_calibration(config.calibration, "judge", fingerprint)
+    return {role: one for role, one in calibrations.items() if one is not None}
 
 
-def _find_model(name_or_path: str | Path) -> tuple[LocalModel, bool]:
+def make_cascade(config: Config, first_stage: Calibration | None) -> Cascade:
+    """Make the cascade with the configured thresholds, the calibrated ones, or the cautious 0.1 and 0.9."""
+    low, high = (0.1, 0.9) if first_stage is None else (first_stage.cascade[end] for end in ("low", "high"))
+    return Cascade(
+        low if config.cascade_low is None else config.cascade_low,
+        high if config.cascade_high is None else config.cascade_high,
+    )
+
+
+def find_model(name_or_path: str | Path) -> tuple[LocalModel, bool]:
     """Find a model, and say whether it is a judge: by its manifest, else by its architecture."""
     shelf = Shelf()
     manifest = shelf.manifests().get(str(name_or_path))
