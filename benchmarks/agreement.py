@@ -434,7 +434,8 @@ def main() -> None:
     chosen = [name.strip() for name in args.sets.replace("mtrag_human, c", "mtrag_human; c").split(",")]
     found: list[Found] = []
     models = (args.judge, args.embedder, args.verifier)
-    with MeasuredRun(args.out, *models, seed=args.seed, claims=args.claims) as run:
+    settings = {"seed": args.seed, "claims": args.claims, "backend": args.backend}
+    with MeasuredRun(args.out, *models, **settings) as run:
         digests = {}
         for name in (one.replace(";", ",") for one in chosen):
             task = SETS[name]

@@ -41,6 +41,7 @@ class MeasuredRun:
         seed: int = 0,
         claims: str = "judge",
         prefix: str = "",
+        backend: str = "auto",
     ) -> None:
         """Find the models on the shelf; the judge's weights are loaded with the first ask.
 
@@ -55,7 +56,9 @@ class MeasuredRun:
         self.verifier: Verifier | None = None
         if judge is not None:
             found = Shelf().find(judge, "judge")
-            self.judge = open_judge(found.path, name=found.name, fingerprint=found.fingerprint)
+            self.judge = open_judge(
+                found.path, name=found.name, fingerprint=found.fingerprint, backend=backend
+            )
             self._stack.callback(self.judge.close)
         if embedder is not None:
             found = Shelf().find(embedder, "embedder")
@@ -178,6 +181,7 @@ def arguments(description: str, n: int) -> argparse.ArgumentParser:
     parser.add_argument("--judge", help="a model on the shelf or a model folder; without it, floors alone")
     parser.add_argument("--embedder", help="likewise")
     parser.add_argument("--verifier", help="likewise, an encoder; without it, the judge is the verifier")
+    parser.add_argument("--backend", choices=("auto", "vllm", "transformers"), default="auto")
     parser.add_argument("--n", type=int, default=n, help=f"rows of each set (default {n})")
     parser.add_argument("--seed", type=int, default=0, help="of the sample, the halves and the intervals")
     parser.add_argument("--claims", choices=("judge", "sentences"), default="judge", help="who splits texts")

@@ -138,7 +138,12 @@ def main() -> None:
     rows_of: dict[str, list[Labelled]] = {}
     environments = {}
     for judge, verifier in checkers(args):
-        settings = {"seed": args.seed, "claims": "sentences", "prefix": judge or Path(verifier or "").name}
+        settings = {
+            "seed": args.seed,
+            "claims": "sentences",
+            "prefix": judge or Path(verifier or "").name,
+            "backend": args.backend,
+        }
         with MeasuredRun(args.out, judge, None, verifier, **settings) as run:
             for name in chosen:
                 rows, floors, scores, _ = score_set(TASKS[name], run, args.data_folder, args.n, args.seed)

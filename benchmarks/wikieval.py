@@ -353,7 +353,8 @@ def main() -> None:
     pairs = pairs_of(rows)
     methods = list(floors(pairs))
     models = (args.judge, args.embedder, args.verifier)
-    with MeasuredRun(args.out, *models, seed=args.seed, claims=args.claims) as run:
+    settings = {"seed": args.seed, "claims": args.claims, "backend": args.backend}
+    with MeasuredRun(args.out, *models, **settings) as run:
         methods += metrics(run, pairs, dimensions, args.published)
         if run.judge is not None and not args.no_baselines:
             methods += baselines(run, pairs, args.seed)
