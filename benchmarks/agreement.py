@@ -37,11 +37,11 @@ from agreement_statistics import (
 )
 from floors import word_overlap
 from labelled_sets import Labelled
-from measured_run import MeasuredRun, arguments, evidence_of, run_main, table
+from measured_run import MeasuredRun, arguments, evidence_of, plain, run_main, table
 from single_asks import AnswerSupported, ClaimSupported, NearestPassage, PassagesAnswer
 from span_overlap import span_overlap
 
-from offline_judge import Result
+from offline_judge import Result, UserError
 from offline_judge.prompts import catalogue
 
 #: A score of each row; None where it is unscored.
@@ -235,8 +235,8 @@ SETS = {
         correlation=("Spearman with faithfulness", spearman),
         claims="sentences",
     ),
-    "mtrag_human, completeness": Agreement(
-        "mtrag_human, completeness",
+    "mtrag_completeness": Agreement(
+        "mtrag_completeness",
         partial(mtrag_rows, by_models=True),
         completeness_floors,
         ("factual_correctness[mode=recall, recall_basis=reference]",),
@@ -366,12 +366,25 @@ def score_set(
     if not metrics:
         return rows, floors, {}, None
     result = run.score(
-        task.name.replace(", ", "-"),
+        task.name,
         [one for row in rows for one in task.rows(row)],
         metrics,
         claims=task.claims,
     )
     return rows, floors, task.read(result, rows), result
+
+
+def known_sets(text: str, known: Mapping[str, Any]) -> list[str]:
+    """Split a comma-separated list of sets.
+
+    Raises:
+        UserError: for a set that is not known.
+    """
+    chosen = [name.strip() for name in text.split(",")]
+    for name in chosen:
+        if name not in known:
+            raise UserError(f"no set {name!r}", {"known": ", ".join(known)})
+    return chosen
 
 
 def people(rows: Sequence[Labelled], seed: int) -> Found:
@@ -431,13 +444,13 @@ def main() -> None:
     parser = arguments(__doc__ or "", n=100)
     parser.add_argument("--sets", default=",".join(SETS), help="comma-separated; default all")
     args = parser.parse_args()
-    chosen = [name.strip() for name in args.sets.replace("mtrag_human, c", "mtrag_human; c").split(",")]
+    chosen = known_sets(args.sets, SETS)
     found: list[Found] = []
     models = (args.judge, args.embedder, args.verifier)
     settings = {"seed": args.seed, "claims": args.claims, "backend": args.backend}
     with MeasuredRun(args.out, *models, **settings) as run:
         digests = {}
-        for name in (one.replace(";", ",") for one in chosen):
+        for name in chosen:
             task = SETS[name]
             rows, floors, scores, result = score_set(task, run, args.data_folder, args.n, args.seed)
             digests[name] = hashlib.sha256(
@@ -461,7 +474,7 @@ def main() -> None:
             "n": args.n,
             "seed": args.seed,
             "sets": digests,
-            "figures": [asdict(one) | {"figure": one.figure._asdict()} for one in found],
+            "figures": [plain(one) for one in found],
             "prompts": catalogue(),
             **run.environment(),
         }

@@ -12,6 +12,8 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 
+from agreement_statistics import Figure
+
 from offline_judge import Result, UserError, __version__, evaluate
 from offline_judge.backends import open_embedder, open_judge, open_verifier
 from offline_judge.backends.protocol import Embedder, Judge, Verifier
@@ -162,10 +164,19 @@ class MeasuredRun:
 
     def write(self, name: str, result: Mapping[str, Any], markdown: str) -> None:
         """Write `out/name.json` and `out/name.md`, and print the latter."""
-        text = json.dumps(result, ensure_ascii=False, indent=2)
+        text = json.dumps(result, ensure_ascii=False, indent=2, allow_nan=False)
         (self.out / f"{name}.json").write_text(text + "\n", encoding="utf-8")
         (self.out / f"{name}.md").write_text(markdown + "\n", encoding="utf-8")
         print(markdown)
+
+
+def plain(found: Any) -> dict[str, Any]:
+    """Return a record with its figures as JSON takes them."""
+    fields = dataclasses.asdict(found) if dataclasses.is_dataclass(found) else found._asdict()
+    return {
+        name: Figure(*value).to_json() if isinstance(value, Figure) else value
+        for name, value in fields.items()
+    }
 
 
 def evidence_of(result: Result, metric: str) -> dict[str, dict[str, Any]]:

@@ -20,7 +20,7 @@ from typing import Any, NamedTuple
 
 import labelled_sets as sets
 import numpy as np
-from agreement import SETS, Agreement, least_supported, score_set
+from agreement import SETS, Agreement, known_sets, least_supported, score_set
 from agreement_statistics import (
     Array,
     Figure,
@@ -31,7 +31,7 @@ from agreement_statistics import (
     with_interval,
 )
 from labelled_sets import Labelled
-from measured_run import MeasuredRun, arguments, run_main, table
+from measured_run import MeasuredRun, arguments, plain, run_main, table
 
 #: People's mean rating above which a response of mtrag_human is called faithful.
 FAITHFUL_ABOVE = 3.0
@@ -133,7 +133,7 @@ def main() -> None:
     parser.add_argument("--sets", default=",".join(TASKS), help="comma-separated; default all")
     parser.set_defaults(out=Path("runs/verifier_agreement"))
     args = parser.parse_args()
-    chosen = [name.strip() for name in args.sets.split(",")]
+    chosen = known_sets(args.sets, TASKS)
     by_set: dict[str, dict[str, list[float | None]]] = {name: {} for name in chosen}
     rows_of: dict[str, list[Labelled]] = {}
     environments = {}
@@ -164,8 +164,8 @@ def main() -> None:
         "benchmark": "verifier_agreement",
         "n": args.n,
         "seed": args.seed,
-        "figures": [one._asdict() for one in measured],
-        "cascade": [one._asdict() for one in sent],
+        "figures": [plain(one) for one in measured],
+        "cascade": [plain(one) for one in sent],
         "runs": environments,
     }
     MeasuredRun(args.out).write(
