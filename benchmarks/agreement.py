@@ -37,11 +37,11 @@ from agreement_statistics import (
 )
 from floors import word_overlap
 from labelled_sets import Labelled
-from measured_run import MeasuredRun, arguments, run_main, table
-from single_asks import AnswerSupported, ClaimSupported, PassagesAnswer
+from measured_run import MeasuredRun, arguments, evidence_of, plain, run_main, table
+from single_asks import AnswerSupported, ClaimSupported, NearestPassage, PassagesAnswer
 from span_overlap import span_overlap
 
-from offline_judge import Result
+from offline_judge import Result, UserError
 from offline_judge.prompts import catalogue
 
 #: A score of each row; None where it is unscored.
@@ -120,19 +120,19 @@ def faithfulness_scores(result: Result, rows: Sequence[Labelled]) -> Scores:
 
 def least_supported(result: Result, rows: Sequence[Labelled]) -> Scores:
     """Probability of the least supported sentence: a response is as good as its worst one."""
-    by_sentence = sentence_probabilities(result, "faithfulness")
+    by_sentence = sentence_probabilities(result, "faithfulness", rows)
     return {"least supported sentence": [min(p.values()) if p else None for p in by_sentence]}
 
 
-def sentence_probabilities(result: Result, metric: str) -> list[dict[str, float]]:
+def sentence_probabilities(result: Result, metric: str, rows: Sequence[Labelled]) -> list[dict[str, float]]:
     """Probability of each sentence of each row, by its text; empty where the row is unscored."""
-    lines = {line["id"]: line for line in result._run.evidence() if line["metric"] == metric}
-    found = []
-    for row in result._run.scores():
-        line = lines.get(row["id"], {})
-        claims, p = line.get("texts", {}).get("claims", []), line.get("values", {}).get("p_supported", [])
-        found.append(dict(zip(claims, p, strict=True)))
-    return found
+    found = evidence_of(result, metric)
+    by_row = []
+    for row in rows:
+        line = found.get(row.id)
+        pairs = zip(line["texts"]["claims"], line["values"]["p_supported"], strict=True) if line else ()
+        by_row.append(dict(pairs))
+    return by_row
 
 
 def preference(result: Result, rows: Sequence[Labelled]) -> Scores:
@@ -235,8 +235,8 @@ SETS = {
         correlation=("Spearman with faithfulness", spearman),
         claims="sentences",
     ),
-    "mtrag_human, completeness": Agreement(
-        "mtrag_human, completeness",
+    "mtrag_completeness": Agreement(
+        "mtrag_completeness",
         partial(mtrag_rows, by_models=True),
         completeness_floors,
         ("factual_correctness[mode=recall, recall_basis=reference]",),
@@ -263,14 +263,14 @@ SETS = {
         "nomiracl_en",
         partial(sets.load, sets.nomiracl_en),
         passage_floors,
-        (PassagesAnswer(),),
+        (PassagesAnswer(), NearestPassage()),
         soft,
     ),
     "nomiracl_ko": Agreement(
         "nomiracl_ko",
         partial(sets.load, sets.nomiracl_ko),
         passage_floors,
-        (PassagesAnswer(),),
+        (PassagesAnswer(), NearestPassage()),
         soft,
     ),
     "evouna": Agreement(
@@ -362,16 +362,29 @@ def score_set(
     rows = task.load(folder, n, seed)
     by_row = [task.floors(row) for row in rows]
     floors = {name: [one[name] for one in by_row] for name in by_row[0]}
-    if run.judge is None:
+    metrics = [one for one in task.metrics if run.can(one)]
+    if not metrics:
         return rows, floors, {}, None
-    metrics = [one for one in task.metrics if run.embedder is not None or one != "semantic_similarity"]
     result = run.score(
-        task.name.replace(", ", "-"),
+        task.name,
         [one for row in rows for one in task.rows(row)],
         metrics,
         claims=task.claims,
     )
     return rows, floors, task.read(result, rows), result
+
+
+def known_sets(text: str, known: Mapping[str, Any]) -> list[str]:
+    """Split a comma-separated list of sets.
+
+    Raises:
+        UserError: for a set that is not known.
+    """
+    chosen = [name.strip() for name in text.split(",")]
+    for name in chosen:
+        if name not in known:
+            raise UserError(f"no set {name!r}", {"known": ", ".join(known)})
+    return chosen
 
 
 def people(rows: Sequence[Labelled], seed: int) -> Found:
@@ -400,7 +413,7 @@ def published_scores(rows: Sequence[Labelled], seed: int) -> Found:
 
 def spans(name: str, rows: Sequence[Labelled], result: Result | None, seed: int) -> list[Found]:
     """Overlap of flagged sentences with what people marked."""
-    by_sentence = sentence_probabilities(result, "faithfulness") if result is not None else None
+    by_sentence = sentence_probabilities(result, "faithfulness", rows) if result is not None else None
     methods, n = span_overlap(rows, by_sentence, seed)
     measure = "F1 of marked characters, threshold from the other half"
     return [Found(name, measure, method, method in _FLOORS, n, 0, figure) for method, figure in methods]
@@ -431,11 +444,13 @@ def main() -> None:
     parser = arguments(__doc__ or "", n=100)
     parser.add_argument("--sets", default=",".join(SETS), help="comma-separated; default all")
     args = parser.parse_args()
-    chosen = [name.strip() for name in args.sets.replace("mtrag_human, c", "mtrag_human; c").split(",")]
+    chosen = known_sets(args.sets, SETS)
     found: list[Found] = []
-    with MeasuredRun(args.out, args.judge, args.embedder, seed=args.seed, claims=args.claims) as run:
+    models = (args.judge, args.embedder, args.verifier)
+    settings = {"seed": args.seed, "claims": args.claims, "backend": args.backend}
+    with MeasuredRun(args.out, *models, **settings) as run:
         digests = {}
-        for name in (one.replace(";", ",") for one in chosen):
+        for name in chosen:
             task = SETS[name]
             rows, floors, scores, result = score_set(task, run, args.data_folder, args.n, args.seed)
             digests[name] = hashlib.sha256(
@@ -448,9 +463,8 @@ def main() -> None:
                 found.append(published_scores(rows, args.seed))
             if task.spans:
                 found += spans(name, rows, result, args.seed)
-        judge = run.judge.name if run.judge else "no judge"
         about = [
-            f"# Agreement with people: {judge}",
+            f"# Agreement with people: {run.name}",
             f"About {args.n} rows of each set, seed {args.seed}.",
             report(found),
             *(f"{name}, published: {SETS[name].published}." for name in digests if SETS[name].published),
@@ -460,11 +474,11 @@ def main() -> None:
             "n": args.n,
             "seed": args.seed,
             "sets": digests,
-            "figures": [asdict(one) | {"figure": one.figure._asdict()} for one in found],
+            "figures": [plain(one) for one in found],
             "prompts": catalogue(),
             **run.environment(),
         }
-        run.write(f"agreement-{judge.replace(' ', '-')}", result_json, "\n\n".join(about))
+        run.write(f"agreement-{run.name.replace(' ', '-')}", result_json, "\n\n".join(about))
 
 
 if __name__ == "__main__":

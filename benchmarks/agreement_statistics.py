@@ -34,6 +34,10 @@ class Figure(NamedTuple):
         """Write it as 0.93 (0.88 to 0.97)."""
         return f"{self.value:.3f} ({self.low:.3f} to {self.high:.3f})"
 
+    def to_json(self) -> dict[str, float | None]:
+        """Return it by name; what is undefined becomes null."""
+        return {name: None if np.isnan(value) else value for name, value in self._asdict().items()}
+
 
 def wilson(k: int, n: int) -> Figure:
     """Share k/n with Wilson's interval."""

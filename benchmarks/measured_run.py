@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import dataclasses
 import json
 import platform
 import time
@@ -11,12 +12,16 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 
+from agreement_statistics import Figure
+
 from offline_judge import Result, UserError, __version__, evaluate
-from offline_judge.backends import open_embedder, open_judge
-from offline_judge.backends.protocol import Embedder, Judge
+from offline_judge.backends import open_embedder, open_judge, open_verifier
+from offline_judge.backends.protocol import Embedder, Judge, Verifier
 from offline_judge.engine.rounds import Engine
 from offline_judge.engine.store import Store
+from offline_judge.metrics import parse
 from offline_judge.progress import TerminalProgress
+from offline_judge.run_folder import RunFolder
 from offline_judge.shelf import Shelf
 
 
@@ -33,10 +38,12 @@ class MeasuredRun:
         out: Path,
         judge: str | None = None,
         embedder: str | None = None,
+        verifier: str | None = None,
         *,
         seed: int = 0,
         claims: str = "judge",
         prefix: str = "",
+        backend: str = "auto",
     ) -> None:
         """Find the models on the shelf; the judge's weights are loaded with the first ask.
 
@@ -48,14 +55,21 @@ class MeasuredRun:
         self._stack = ExitStack()
         self.judge: Judge | None = None
         self.embedder: Embedder | None = None
+        self.verifier: Verifier | None = None
         if judge is not None:
             found = Shelf().find(judge, "judge")
-            self.judge = open_judge(found.path, name=found.name, fingerprint=found.fingerprint)
+            self.judge = open_judge(
+                found.path, name=found.name, fingerprint=found.fingerprint, backend=backend
+            )
             self._stack.callback(self.judge.close)
         if embedder is not None:
             found = Shelf().find(embedder, "embedder")
             self.embedder = open_embedder(found.path, name=found.name, fingerprint=found.fingerprint)
             self._stack.callback(self.embedder.close)
+        if verifier is not None:
+            found = Shelf().find(verifier, "verifier")
+            self.verifier = open_verifier(found.path, name=found.name, fingerprint=found.fingerprint)
+            self._stack.callback(self.verifier.close)
         self._seconds_file = out / "seconds.json"
         self.seconds: dict[str, float] = {}
         if self._seconds_file.is_file():
@@ -69,6 +83,18 @@ class MeasuredRun:
     def __exit__(self, *error: object) -> None:
         """Close the models."""
         self._stack.close()
+
+    def can(self, metric: Any) -> bool:
+        """Whether the models that a metric asks are here; a judge is a verifier, too."""
+        metric = parse(metric) if isinstance(metric, str) else metric
+        here = {role for role in ("judge", "embedder", "verifier") if getattr(self, role) is not None}
+        return set(metric.uses) <= (here | {"verifier"} if "judge" in here else here)
+
+    @property
+    def name(self) -> str:
+        """Name of what says whether a claim is supported."""
+        checker = self.verifier or self.judge
+        return checker.name if checker is not None else "no judge"
 
     @contextmanager
     def timed(self, part: str) -> Iterator[None]:
@@ -94,8 +120,9 @@ class MeasuredRun:
             result = evaluate(
                 rows,
                 metrics,
-                judge=self.judge,
+                judge=self.judge or "none",
                 embedder=self.embedder,
+                verifier=self.verifier,
                 claims=claims or self.claims,
                 reasons="none",
                 seed=self.seed,
@@ -117,11 +144,11 @@ class MeasuredRun:
                 yield engine
         finally:
             store.close()
-        self.usage[part] = vars(engine.usage)
+        self.usage[part] = dataclasses.asdict(engine.usage)
 
     def environment(self) -> dict[str, Any]:
         """Return models, versions and machine."""
-        models = {"judge": self.judge, "embedder": self.embedder}
+        models = {"judge": self.judge, "embedder": self.embedder, "verifier": self.verifier}
         return {
             "offline_judge": __version__,
             "python": platform.python_version(),
@@ -137,10 +164,25 @@ class MeasuredRun:
 
     def write(self, name: str, result: Mapping[str, Any], markdown: str) -> None:
         """Write `out/name.json` and `out/name.md`, and print the latter."""
-        text = json.dumps(result, ensure_ascii=False, indent=2)
+        text = json.dumps(result, ensure_ascii=False, indent=2, allow_nan=False)
         (self.out / f"{name}.json").write_text(text + "\n", encoding="utf-8")
         (self.out / f"{name}.md").write_text(markdown + "\n", encoding="utf-8")
         print(markdown)
+
+
+def plain(found: Any) -> dict[str, Any]:
+    """Return a record with its figures as JSON takes them."""
+    fields = dataclasses.asdict(found) if dataclasses.is_dataclass(found) else found._asdict()
+    return {
+        name: Figure(*value).to_json() if isinstance(value, Figure) else value
+        for name, value in fields.items()
+    }
+
+
+def evidence_of(result: Result, metric: str) -> dict[str, dict[str, Any]]:
+    """What the scores of one metric were computed from, by row id."""
+    lines = RunFolder(result.folder).evidence()
+    return {line["id"]: line for line in lines if line["metric"] == metric and "values" in line}
 
 
 def arguments(description: str, n: int) -> argparse.ArgumentParser:
@@ -149,6 +191,8 @@ def arguments(description: str, n: int) -> argparse.ArgumentParser:
     parser.add_argument("--data-folder", type=Path, required=True, help="folder that holds the labelled sets")
     parser.add_argument("--judge", help="a model on the shelf or a model folder; without it, floors alone")
     parser.add_argument("--embedder", help="likewise")
+    parser.add_argument("--verifier", help="likewise, an encoder; without it, the judge is the verifier")
+    parser.add_argument("--backend", choices=("auto", "vllm", "transformers"), default="auto")
     parser.add_argument("--n", type=int, default=n, help=f"rows of each set (default {n})")
     parser.add_argument("--seed", type=int, default=0, help="of the sample, the halves and the intervals")
     parser.add_argument("--claims", choices=("judge", "sentences"), default="judge", help="who splits texts")

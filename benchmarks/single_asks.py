@@ -6,14 +6,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from offline_judge import Choose, Evidence, Gather, Support, metric
+from offline_judge import Choose, Evidence, Gather, Similar, Support, metric
 from offline_judge.numeric import Padded, masked_mean
 from offline_judge.text import prompt_language
 
 _PROMPTS = Path(__file__).parent / "prompts"
 
 
-@metric(source="benchmarks: one label for a whole claim", version=1)
+@metric(source="benchmarks: one label for a whole claim", version=1, uses=("verifier",))
 @dataclass(frozen=True)
 class ClaimSupported:
     """P(the chunks support the response, taken as one claim), in [0, 1]."""
@@ -31,7 +31,7 @@ class ClaimSupported:
         return masked_mean(*p_supported)
 
 
-@metric(source="benchmarks: one label for an answer", version=1)
+@metric(source="benchmarks: one label for an answer", version=1, uses=("verifier",))
 @dataclass(frozen=True)
 class AnswerSupported:
     """P(the reference answer shows the response to be true of the question), in [0, 1]."""
@@ -68,3 +68,20 @@ class PassagesAnswer:
     def score(self, p_answers: Padded) -> Any:
         """(B, K) to (B,)."""
         return p_answers.values.masked_fill(~p_answers.mask, 0).amax(dim=1)
+
+
+@metric(source="benchmarks: one label for a set of passages", version=1, uses=("embedder",))
+@dataclass(frozen=True)
+class NearestPassage:
+    """Largest cosine of the question with a passage, in [-1, 1]; -1 without a passage."""
+
+    needs = ("user_input", "retrieved_contexts")
+
+    def gather(self, row: Any) -> Gather:
+        """Ask for the likeness of each passage."""
+        cosines = yield [Similar(row.user_input, chunk) for chunk in row.retrieved_contexts]
+        return Evidence({"cosine": cosines}, {"chunks": row.retrieved_contexts})
+
+    def score(self, cosine: Padded) -> Any:
+        """(B, K) to (B,)."""
+        return cosine.values.double().masked_fill(~cosine.mask, -1).amax(dim=1)

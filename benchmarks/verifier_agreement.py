@@ -1,7 +1,7 @@
 """Which verifier agrees with people: word overlap, judges' probabilities, encoders, and a cascade of two.
 
     python benchmarks/verifier_agreement.py --data-folder DATA \
-        --judges qwen2.5-coder-0.5b-instruct,qwen2.5-coder-1.5b-instruct [--verifiers FOLDER,…] [--n 100]
+        --judges qwen2.5-coder-0.5b-instruct,qwen2.5-coder-1.5b-instruct [--verifier FOLDER] [--n 100]
 
 On six sets of claims or responses, AUC and balanced accuracy with intervals (bootstrap over groups). The
 threshold comes from one half of the groups and is reported on the other, beside 0.5. A response counts as
@@ -12,6 +12,7 @@ rest, those nearest to its threshold, to the last one; its curve is balanced acc
 
 from __future__ import annotations
 
+import argparse
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -19,7 +20,7 @@ from typing import Any, NamedTuple
 
 import labelled_sets as sets
 import numpy as np
-from agreement import SETS, Agreement, least_supported, score_set
+from agreement import SETS, Agreement, known_sets, least_supported, score_set
 from agreement_statistics import (
     Array,
     Figure,
@@ -30,7 +31,7 @@ from agreement_statistics import (
     with_interval,
 )
 from labelled_sets import Labelled
-from measured_run import MeasuredRun, arguments, run_main, table
+from measured_run import MeasuredRun, arguments, plain, run_main, table
 
 #: People's mean rating above which a response of mtrag_human is called faithful.
 FAITHFUL_ABOVE = 3.0
@@ -128,41 +129,74 @@ FLOOR = "word overlap"
 
 def main() -> None:
     parser = arguments(__doc__ or "", n=100)
-    parser.add_argument(
-        "--judges", default="", help="comma-separated; the first and the last make the cascade"
-    )
+    parser.add_argument("--judges", default="", help="several, comma-separated")
     parser.add_argument("--sets", default=",".join(TASKS), help="comma-separated; default all")
     parser.set_defaults(out=Path("runs/verifier_agreement"))
     args = parser.parse_args()
-    judges = [name for name in args.judges.split(",") if name]
-    chosen = [name.strip() for name in args.sets.split(",")]
+    chosen = known_sets(args.sets, TASKS)
     by_set: dict[str, dict[str, list[float | None]]] = {name: {} for name in chosen}
     rows_of: dict[str, list[Labelled]] = {}
     environments = {}
-    for judge in judges or [None]:
-        with MeasuredRun(args.out, judge, seed=args.seed, claims="sentences", prefix=judge or "") as run:
+    for judge, verifier in checkers(args):
+        settings = {
+            "seed": args.seed,
+            "claims": "sentences",
+            "prefix": judge or Path(verifier or "").name,
+            "backend": args.backend,
+        }
+        with MeasuredRun(args.out, judge, None, verifier, **settings) as run:
             for name in chosen:
                 rows, floors, scores, _ = score_set(TASKS[name], run, args.data_folder, args.n, args.seed)
                 rows_of[name] = rows
                 by_set[name][FLOOR] = list(floors[FLOOR])
-                if run.judge is not None:
-                    (by_set[name][run.judge.name],) = map(list, scores.values())
-            environments[judge or "no judge"] = run.environment()
-
+                if scores:
+                    (by_set[name][run.name],) = map(list, scores.values())
+            environments[run.name] = run.environment()
     measured: list[Measured] = []
     sent: list[Sent] = []
     for name, methods in by_set.items():
-        rows = rows_of[name]
-        scored = [p for p in range(len(rows)) if all(one[p] is not None for one in methods.values())]
-        kept = [rows[place] for place in scored]
-        labels = np.array([TASKS[name].label(row) for row in kept], float)
-        arrays = {
-            method: np.array([values[place] for place in scored], float) for method, values in methods.items()
-        }
-        measured += measure(name, kept, labels, arrays, len(rows) - len(kept), args.seed)
-        if len(judges) > 1:
-            ends = [method for method in arrays if method != FLOOR]
-            sent += cascade(name, kept, labels, arrays[ends[0]], arrays[ends[-1]], args.seed)
+        kept, labels, arrays = scored_rows(name, rows_of[name], methods)
+        measured += measure(name, kept, labels, arrays, len(rows_of[name]) - len(kept), args.seed)
+        stages = list(arrays.values())[1:]
+        if len(stages) > 1:
+            sent += cascade(name, kept, labels, stages[0], stages[-1], args.seed)
+    result = {
+        "benchmark": "verifier_agreement",
+        "n": args.n,
+        "seed": args.seed,
+        "figures": [plain(one) for one in measured],
+        "cascade": [plain(one) for one in sent],
+        "runs": environments,
+    }
+    MeasuredRun(args.out).write(
+        "verifier_agreement", result, report(args, list(environments), measured, sent)
+    )
+
+
+def checkers(args: argparse.Namespace) -> list[tuple[str | None, str | None]]:
+    """Judge and verifier of each run: the encoder first, then the judges; no model gives the floor alone."""
+    judges = [name for name in (*args.judges.split(","), args.judge) if name]
+    encoder = [(None, args.verifier)] if args.verifier is not None else []
+    return [*encoder, *((name, None) for name in judges)] or [(None, None)]
+
+
+def scored_rows(
+    name: str, rows: Sequence[Labelled], methods: dict[str, list[float | None]]
+) -> tuple[list[Labelled], Array, dict[str, Array]]:
+    """Rows that every method could score, what people said of them, and the scores."""
+    scored = [place for place in range(len(rows)) if all(one[place] is not None for one in methods.values())]
+    kept = [rows[place] for place in scored]
+    labels = np.array([TASKS[name].label(row) for row in kept], float)
+    arrays = {
+        method: np.array([values[place] for place in scored], float) for method, values in methods.items()
+    }
+    return kept, labels, arrays
+
+
+def report(
+    args: argparse.Namespace, models: Sequence[str], measured: Sequence[Measured], sent: Sequence[Sent]
+) -> str:
+    """Write the table of all methods and the curve of the cascade."""
     lines = [
         (
             one.set,
@@ -176,26 +210,16 @@ def main() -> None:
         for one in measured
     ]
     header = ("set", "method", "rows", "AUC", "threshold", "balanced accuracy, held out", "at 0.5, held out")
-    about = [
+    parts = [
         "# Verifiers: agreement with people",
         f"About {args.n} rows of each set, seed {args.seed}.",
         table(header, lines),
     ]
     if sent:
         curve = [(one.set, f"{one.share:.2f}", one.balanced) for one in sent]
-        about += [
-            f"## Cascade: {judges[0]}, then {judges[-1]}",
-            table(("set", "share sent", "balanced accuracy, held out"), curve),
-        ]
-    result = {
-        "benchmark": "verifier_agreement",
-        "n": args.n,
-        "seed": args.seed,
-        "figures": [one._asdict() for one in measured],
-        "cascade": [one._asdict() for one in sent],
-        "runs": environments,
-    }
-    MeasuredRun(args.out).write("verifier_agreement", result, "\n\n".join(about))
+        header = ("set", "share sent", "balanced accuracy, held out")
+        parts += [f"## Cascade: {models[0]}, then {models[-1]}", table(header, curve)]
+    return "\n\n".join(parts)
 
 
 if __name__ == "__main__":

@@ -7,7 +7,8 @@
 (answer relevance), `context_v1` over `context_v2` (context relevance). A method agrees where the preferred
 member scores strictly higher. A tie is not agreement and neither is an unscored member; the column "with a
 coin" adds half of the ties, as the paper broke them by chance. Every second question is the half on which
-prompts and formulations were chosen; the other half is reported beside it.
+prompts and formulations were chosen; the other half is reported beside it. context_focus stands for context
+relevance; --published adds the paper's own formulation.
 
 The paper's two baselines are asked of the same judge: a score from 0 to 10 as text, and which of two is
 better, the order drawn by the seed. Without --judge only floors and shortcuts are printed.
@@ -23,12 +24,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 from agreement_statistics import wilson
 from floors import density, word_overlap
 from labelled_sets import wikieval
-from measured_run import MeasuredRun, arguments, run_main, table
+from measured_run import MeasuredRun, arguments, evidence_of, run_main, table
 
-from offline_judge import Choose, Generate, Unscored
+from offline_judge import Choose, Generate, Result, Unscored, UserError
 from offline_judge.prompts import catalogue, load
 
 DIMENSIONS = ("faithfulness", "answer relevance", "context relevance")
@@ -39,12 +41,13 @@ PUBLISHED = {
     "ranking, gpt-3.5-turbo": (0.54, 0.40, 0.52),
     "token probabilities of an open 8B model": (0.94, 0.98, 0.72),
 }
-#: The published formulation of a metric stands beside ours where they differ.
 METRICS = {
     "faithfulness": ("faithfulness",),
     "answer relevance": ("response_relevancy",),
-    "context relevance": ("context_relevance",),
+    "context relevance": ("context_focus",),
 }
+#: The paper's formulation where ours differs: one ask for every sentence within its context.
+PUBLISHED_METRICS = {"context relevance": ("context_relevance",)}
 _PROMPTS = Path(__file__).parent / "prompts"
 _SCORE = json.dumps(
     {
@@ -56,6 +59,8 @@ _SCORE = json.dumps(
 )
 #: Questions whose baselines are asked together: few enough that their contexts stay in the prefix cache.
 _QUESTIONS_PER_BATCH = 8
+#: Random choices of sentences for the comparison with length kept aside.
+_N_CHOICES = 200
 
 Scores = Sequence[float | None]
 
@@ -144,9 +149,15 @@ def floors(pairs: dict[str, list[Pair]]) -> Iterator[Method]:
     yield method("context relevance", "the shorter context", lambda r: -len(context(r)))
 
 
-def metrics(run: MeasuredRun, pairs: dict[str, list[Pair]]) -> Iterator[Method]:
+def metrics(
+    run: MeasuredRun, pairs: dict[str, list[Pair]], dimensions: Sequence[str], published: bool
+) -> Iterator[Method]:
     """The package's own metrics, hard and soft, through `evaluate`."""
-    for dimension, names in METRICS.items():
+    for dimension in dimensions:
+        names = METRICS[dimension] + (PUBLISHED_METRICS.get(dimension, ()) if published else ())
+        names = tuple(name for name in names if run.can(name))
+        if not names:
+            continue
         members = [
             {"id": f"{index}/{side}", **pair.row(side)}
             for index, pair in enumerate(pairs[dimension])
@@ -157,6 +168,29 @@ def metrics(run: MeasuredRun, pairs: dict[str, list[Pair]]) -> Iterator[Method]:
             for kind, scores in (("hard", result[label]), ("soft", result.soft(label))):
                 if any(score is not None for score in scores):
                     yield Method(dimension, label, kind, scores[0::2], scores[1::2])
+        if "context_focus" in result.metrics:
+            yield length_kept_aside(result, len(pairs[dimension]), run.seed)
+
+
+def length_kept_aside(result: Result, n_pairs: int, seed: int) -> Method:
+    """Hold context_v1 against random choices of as many sentences from context_v2.
+
+    context_v2 is the longer one in every pair, so a method could win by length alone. The preferred score
+    is the share of choices that context_v1 beats under context_focus.
+    """
+    found = evidence_of(result, "context_focus")
+    rng = np.random.default_rng(seed)
+    shares = []
+    for index in range(n_pairs):
+        ours, theirs = (
+            np.square(np.clip(found[f"{index}/{side}"]["values"]["cosine"], 0, None)) for side in (0, 1)
+        )
+        n = min(len(ours), len(theirs))
+        drawn = [rng.choice(theirs, n, replace=False).mean() for _ in range(_N_CHOICES)]
+        shares.append(float(np.mean(ours.mean() > np.array(drawn))))
+    losses = [1 - share for share in shares]
+    name = "context_focus, against as many sentences of context_v2"
+    return Method("context relevance", name, "length kept aside", shares, losses)
 
 
 def baselines(run: MeasuredRun, pairs: dict[str, list[Pair]], seed: int) -> Iterator[Method]:
@@ -269,44 +303,62 @@ def prompts_used() -> dict[str, Any]:
     return {**catalogue(), **{one.id: {"en": f"v{one.version} {one.digest}"} for one in own}}
 
 
+def write(run: MeasuredRun, rows: Sequence[dict[str, Any]], methods: Sequence[Method]) -> None:
+    """Write the JSON and the Markdown result."""
+    figures, markdown = report(methods, len(rows))
+    environment = run.environment()
+    embedder = run.embedder.name if run.embedder else "no embedder"
+    prompts = prompts_used()
+    result = {
+        "benchmark": "wikieval",
+        "rows": len(rows),
+        "sha256": hashlib.sha256(json.dumps(rows, sort_keys=True).encode()).hexdigest(),
+        "seed": run.seed,
+        "claims": run.claims,
+        **figures,
+        "prompts": prompts,
+        **environment,
+    }
+    versions = environment["models"].get("judge", {}).get("versions", {})
+    versions = {"offline_judge": environment["offline_judge"], **versions}
+    about = [
+        f"# WikiEval: {run.name}, {embedder}, claims by {run.claims}",
+        f'{len(rows)} questions. A tie is not agreement; "with a coin" adds half of the ties.',
+        markdown,
+        "Seconds, starts included: "
+        + (", ".join(f"{name} {value:.0f}" for name, value in run.seconds.items()) or "none"),
+        "Versions: " + ", ".join(f"{name} {value}" for name, value in versions.items()),
+        "Prompts: " + ", ".join(f"{name} {one['en']}" for name, one in prompts.items()),
+    ]
+    run.write(f"wikieval-{run.name.replace(' ', '-')}", result, "\n\n".join(about))
+
+
 def main() -> None:
     parser = arguments(__doc__ or "", n=50)
     parser.add_argument("--no-baselines", action="store_true", help="leave the paper's baselines out")
+    parser.add_argument(
+        "--published", action="store_true", help="context relevance as published too: 4,000 asks more"
+    )
+    parser.add_argument(
+        "--dimensions",
+        default=",".join(DIMENSIONS),
+        help="of the metrics, comma-separated; default all",
+    )
     parser.set_defaults(out=Path("runs/wikieval"))
     args = parser.parse_args()
+    dimensions = [name.strip() for name in args.dimensions.split(",")]
+    if unknown := set(dimensions) - set(DIMENSIONS):
+        raise UserError(f"no dimension {min(unknown)!r}", {"known": ", ".join(DIMENSIONS)})
     rows = wikieval(args.data_folder)[: args.n]
     pairs = pairs_of(rows)
     methods = list(floors(pairs))
-    with MeasuredRun(args.out, args.judge, args.embedder, seed=args.seed, claims=args.claims) as run:
-        if run.judge is not None:
-            methods += metrics(run, pairs)
-            if not args.no_baselines:
-                methods += baselines(run, pairs, args.seed)
-        figures, markdown = report(methods, len(rows))
-        environment = run.environment()
-        judge = run.judge.name if run.judge else "no judge"
-        embedder = run.embedder.name if run.embedder else "no embedder"
-        result = {
-            "benchmark": "wikieval",
-            "rows": len(rows),
-            "sha256": hashlib.sha256(json.dumps(rows, sort_keys=True).encode()).hexdigest(),
-            "seed": args.seed,
-            "claims": args.claims,
-            **figures,
-            "prompts": prompts_used(),
-            **environment,
-        }
-        versions = environment["models"].get("judge", {}).get("versions", {})
-        versions = {"offline_judge": environment["offline_judge"], **versions}
-        about = [
-            f"# WikiEval: {judge}, {embedder}, claims by {args.claims}",
-            f'{len(rows)} questions. A tie is not agreement; "with a coin" adds half of the ties.',
-            markdown,
-            "Seconds, starts included: "
-            + (", ".join(f"{name} {value:.0f}" for name, value in run.seconds.items()) or "none"),
-            "Versions: " + ", ".join(f"{name} {value}" for name, value in versions.items()),
-        ]
-        run.write(f"wikieval-{judge.replace(' ', '-')}", result, "\n\n".join(about))
+    models = (args.judge, args.embedder, args.verifier)
+    settings = {"seed": args.seed, "claims": args.claims, "backend": args.backend}
+    with MeasuredRun(args.out, *models, **settings) as run:
+        methods += metrics(run, pairs, dimensions, args.published)
+        if run.judge is not None and not args.no_baselines:
+            methods += baselines(run, pairs, args.seed)
+        write(run, rows, methods)
 
 
 if __name__ == "__main__":

@@ -19,6 +19,7 @@ What it can't see: native code with sockets of its own (uvloop, gRPC, ZeroMQ, th
 hub, gloo, NCCL, the S3 client of Arrow), calls through ctypes, and other programs that the process starts.
 Nor does it stop a socket from listening. Against all of these stands the kernel alone, in a network
 namespace (`unshare -rn`); `scripts/check_air_gap.sh` runs the package in one, and under a system-call trace.
+A server that the package starts itself is started behind a gap of its own, `python -m offline_judge.air_gap`.
 """
 
 from __future__ import annotations
@@ -28,6 +29,7 @@ import errno
 import functools
 import ipaddress
 import os
+import runpy
 import socket
 import sys
 import threading
@@ -65,7 +67,10 @@ class AirGapError(UserError, PermissionError):
     def __init__(self, address: str, asked_by: str) -> None:
         super().__init__(
             f"a connection to {address} was refused: nothing leaves this machine",
-            {"asked by": asked_by, "to allow": f"--allow-host {address}"},
+            {
+                "asked by": asked_by,
+                "to allow": f"--allow-host {address} (in Python allow_host=['{address}'])",
+            },
         )
         self.errno = errno.EACCES
         self.strerror = self.message
@@ -382,3 +387,21 @@ def _hide_proxies() -> None:
             os.environ.setdefault(name, value)
 
     _restore.append(restore)
+
+
+# A program of its own -------------------------------------------------------------------------------
+
+
+def main() -> None:
+    """Run `python -m offline_judge.air_gap MODULE ARGUMENTS`: `python -m MODULE ARGUMENTS`, behind a gap."""
+    module, *sys.argv[1:] = sys.argv[1:]
+    with air_gap():
+        runpy.run_module(module, run_name="__main__", alter_sys=True)
+
+
+if __name__ == "__main__":
+    from offline_judge.air_gap import (
+        main as of_the_package,  # this file is a second copy, with gaps of its own
+    )
+
+    of_the_package()

@@ -1,9 +1,11 @@
-"""The command line: `offline-judge evaluate | check | rescore | show | serve | metrics | doctor | cache`."""
+"""The command line: `offline-judge evaluate | check | calibrate | rescore | show | serve | …`."""
 
 from __future__ import annotations
 
+import io
 import signal
 import sys
+import traceback
 from pathlib import Path
 from typing import Any
 
@@ -11,11 +13,15 @@ import click
 
 from offline_judge._version import __version__
 from offline_judge.cache_commands import cache
-from offline_judge.errors import UserError
+from offline_judge.calibrate_command import calibrate
+from offline_judge.errors import UserError, without_messages
+
+#: Exit status of a bug, as in BSD's sysexits.h: 1 means that a run is done, but not good enough.
+_BUG = 70
 
 
 class _Commands(click.Group):
-    """Prints a `UserError` as a message with exit status 2; a bug keeps its traceback."""
+    """Prints a `UserError` as a message with exit status 2; a bug keeps its traceback, without messages."""
 
     def invoke(self, ctx: click.Context) -> Any:
         try:
@@ -28,6 +34,12 @@ class _Commands(click.Group):
             if ctx.invoked_subcommand == "evaluate":
                 click.echo("the same command goes on from here", err=True)
             ctx.exit(128 + (getattr(error, "signal", 0) or signal.SIGINT))
+        except (click.ClickException, click.exceptions.Exit, click.Abort, BrokenPipeError):
+            raise
+        except Exception as error:  # noqa: BLE001 - a bug; Python would print its message, and with it a row
+            click.echo(without_messages(error), err=True)
+            click.echo("this is a bug in offline_judge or in a metric of your own", err=True)
+            ctx.exit(_BUG)
 
 
 @click.group(
@@ -38,6 +50,10 @@ def main() -> None:
     """Evaluate retrieval-augmented generation with local models only."""
     from offline_judge.air_gap import air_gap
 
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            # A character that the terminal can't show is no reason to stop.
+            stream.reconfigure(errors="backslashreplace")
     click.get_current_context().with_resource(air_gap())  # a command may open its own gap with exceptions
 
 
@@ -74,7 +90,7 @@ _metrics_from = click.option(
     "--judge",
     metavar="MODEL",
     help="A model on the shelf, a model folder, or a server's address: http://127.0.0.1:8000/v1. "
-    "Several addresses of one model, separated by commas, share the load.",
+    "Several addresses of one model, separated by commas, share the load. none: no judge at all.",
 )
 @click.option("--serve", is_flag=True, default=None, help="Start a vLLM server of the judge for this run.")
 @click.option("--served-model", metavar="NAME", help="Which model of the judge's server.")
@@ -83,6 +99,16 @@ _metrics_from = click.option(
 @click.option("--thinking", type=click.Choice(["off", "on"]), help="Whether a reasoning model thinks first.")
 @click.option("--thinking-tokens", type=int, help="Length of its think block, at most. Default: 1024.")
 @click.option("--embedder", metavar="MODEL", help="A model on the shelf, or a model folder.")
+@click.option(
+    "--verifier",
+    metavar="MODEL",
+    help="Who checks claims: judge (the default), cascade, or an NLI or fact-checking encoder on the "
+    "shelf or its folder. With --judge none the encoder works alone: claims are sentences.",
+)
+@click.option("--first-stage", metavar="MODEL", help="Of a cascade: an encoder, or a small judge.")
+@click.option("--cascade-low", type=float, help="It decides at or below. Default: as calibrated, or 0.1.")
+@click.option("--cascade-high", type=float, help="It decides at or above. Default: as calibrated, or 0.9.")
+@click.option("--calibration", metavar="auto|none|FILE", help="Default: auto, what `calibrate` kept.")
 @click.option("--config", type=click.Path(path_type=Path), help="A TOML file with any of these settings.")
 @click.option("--backend", type=click.Choice(["auto", "vllm", "transformers"]), help="What runs the judge.")
 @click.option("--device", help="Where the models run: cpu, cuda, cuda:1. Default: a GPU where there is one.")
@@ -279,6 +305,7 @@ def list_metrics(modules: tuple[Path, ...]) -> None:
 
 @main.command()
 @click.option("--judge", metavar="MODEL", help="To be tried in place of the smallest judge on the shelf.")
+@click.option("--verifier", metavar="MODEL", help="Likewise.")
 @click.option("--embedder", metavar="MODEL", help="Likewise.")
 @click.option(
     "--backend",
@@ -291,8 +318,15 @@ def list_metrics(modules: tuple[Path, ...]) -> None:
 @click.option(
     "--store", type=click.Path(path_type=Path), help="Answer store. Default: answers.sqlite in --out."
 )
-def doctor(out: Path, store: Path | None, backend: str, judge: str | None, embedder: str | None) -> None:
-    """Look at packages, GPU, shelf, store and models, and try one judge and one embedder.
+def doctor(
+    out: Path,
+    store: Path | None,
+    backend: str,
+    judge: str | None,
+    verifier: str | None,
+    embedder: str | None,
+) -> None:
+    """Look at packages, GPU, shelf, store and models, and try a judge, a verifier and an embedder.
 
     Exit status 0: a run has all it needs. 1: something has to be mended.
     """
@@ -302,6 +336,7 @@ def doctor(out: Path, store: Path | None, backend: str, judge: str | None, embed
     report = examine(
         store=store or out / "answers.sqlite",
         judge=judge,
+        verifier=verifier,
         embedder=embedder,
         backend=backend,
     )
@@ -316,10 +351,27 @@ def _import_metrics(files: tuple[Path, ...]) -> None:
     import offline_judge.metrics  # noqa: F401 - so that a clash of names is seen
 
     for file in files:
-        runpy.run_path(str(file), run_name=file.stem)
+        try:
+            runpy.run_path(str(file), run_name=file.stem)
+        except UserError:
+            raise
+        except Exception as error:  # noqa: BLE001 - the user's own code: no row has been read yet
+            place = getattr(error, "lineno", None) or _line_in(error, file)
+            raise UserError(
+                f"{file}, line {place}: the file of metrics can't be run",
+                {"found": f"{type(error).__name__}: {error}"},
+            ) from None
+
+
+def _line_in(error: Exception, file: Path) -> int | None:
+    lines = [
+        frame.lineno for frame in traceback.extract_tb(error.__traceback__) if frame.filename == str(file)
+    ]
+    return lines[-1] if lines else None
 
 
 main.add_command(cache)
+main.add_command(calibrate)
 
 
 if __name__ == "__main__":

@@ -8,7 +8,8 @@ import sys
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from types import UnionType
+from typing import Any, get_args, get_origin, get_type_hints
 
 from offline_judge.air_gap import AllowedHost
 from offline_judge.errors import UserError
@@ -36,7 +37,15 @@ class Config:
         metrics: names, with settings in brackets where they differ from the defaults. Empty means
             the default metrics that at least one row can score.
         judge, embedder: a model on the shelf, or the path of a model folder. The judge may also be the
-            address of a server, http://HOST:PORT/v1, or several of one model separated by commas.
+            address of a server, http://HOST:PORT/v1, or several of one model separated by commas; "none"
+            scores what verifier and embedder can answer, with sentences as claims.
+        verifier: who says whether a premise supports a claim: "judge" (what None means), an encoder on the
+            shelf or its folder, or "cascade", an encoder or small judge first and the judge where that is
+            unsure.
+        first_stage: the first stage of a cascade.
+        cascade_low, cascade_high: the first stage decides at or below, and at or above; None means 0.1 and
+            0.9, or what a calibration found.
+        calibration: "auto" applies what `calibrate` kept for these very models, "none" nothing; or a path.
         backend: what runs the judge; "auto" takes vLLM where it is installed.
         serve: start a vLLM server of the judge for the length of the run.
         served_model: which model of the judge's server, where it has several.
@@ -65,6 +74,11 @@ class Config:
     metrics: tuple[str, ...] = ()
     judge: str | None = None
     embedder: str | None = None
+    verifier: str | None = None
+    first_stage: str | None = None
+    cascade_low: float | None = None
+    cascade_high: float | None = None
+    calibration: str = "auto"
     backend: str = "auto"
     serve: bool = False
     served_model: str | None = None
@@ -95,11 +109,22 @@ class Config:
         Raises:
             UserError: naming the setting, what was found and what is allowed.
         """
+        if isinstance(self.allow_host, str):
+            raise _refuse("allow_host", self.allow_host, f"a list: [{self.allow_host!r}]")
+        for name, hint in get_type_hints(Config).items():
+            if not _is_a(getattr(self, name), hint):
+                raise _refuse(name, getattr(self, name), _KINDS.get(hint, str(hint)))
         for name, options in _CHOICES.items():
             if getattr(self, name) not in options:
                 raise _refuse(name, getattr(self, name), f"one of {', '.join(options)}")
         if not 0 <= self.max_unscored <= 1:
             raise _refuse("max_unscored", self.max_unscored, "a share from 0 to 1")
+        if self.cascade_low is not None and not 0 <= self.cascade_low <= 0.5:
+            raise _refuse("cascade_low", self.cascade_low, "a probability from 0 to 0.5")
+        if self.cascade_high is not None and not 0.5 <= self.cascade_high <= 1:
+            raise _refuse("cascade_high", self.cascade_high, "a probability from 0.5 to 1")
+        if self.name is not None and (Path(self.name).name != self.name or len(self.name.encode()) > 200):
+            raise _refuse("name", self.name[:60], "the name of one folder, of at most 200 bytes")
         if self.window_rows < 1:
             raise _refuse("window_rows", self.window_rows, "1 or more")
         if not self.ask_timeout_s > 0:
@@ -110,8 +135,6 @@ class Config:
             raise _refuse("thinking_tokens", self.thinking_tokens, "1 or more")
         if self.context_length is not None and self.context_length < 512:
             raise _refuse("context_length", self.context_length, "512 or more")
-        if isinstance(self.allow_host, str):
-            raise _refuse("allow_host", self.allow_host, f"a list: [{self.allow_host!r}]")
         for host in self.allow_host:
             AllowedHost.parse(host)
 
@@ -157,7 +180,11 @@ def read_config(path: Path) -> dict[str, Any]:
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise UserError(f"{path} is not TOML", {"found": str(error)}) from error
     per_metric = content.pop("metric", {})
+    if not isinstance(per_metric, dict) or not all(isinstance(one, dict) for one in per_metric.values()):
+        raise UserError(f"{path}: metric is not a table of tables", {"to fix": "[metric.faithfulness]"})
     if per_metric:
+        if not isinstance(content.get("metrics", []), list):
+            raise _refuse("metrics", content["metrics"], "a list of texts")
         named = [f"{name}[{_settings(table)}]" for name, table in per_metric.items()]
         content["metrics"] = [*(m for m in content.get("metrics", ()) if m not in per_metric), *named]
     return content
@@ -168,6 +195,33 @@ def _plain(value: Any) -> Any:
     if isinstance(value, list):
         return tuple(value)
     return str(value) if isinstance(value, Path) else value
+
+
+_KINDS = {
+    str: "text",
+    str | None: "text",
+    int: "a whole number",
+    int | None: "a whole number",
+    float: "a number",
+    bool: "true or false",
+    tuple[str, ...]: "a list of texts",
+    Mapping[str, str]: "a table of texts",
+}
+
+
+def _is_a(value: object, hint: Any) -> bool:
+    """Whether a value has the type that a field of `Config` is declared with."""
+    if isinstance(hint, UnionType):
+        return any(_is_a(value, one) for one in get_args(hint))
+    if get_origin(hint) is tuple:
+        return isinstance(value, tuple) and all(isinstance(item, str) for item in value)
+    if get_origin(hint) is not None:
+        return isinstance(value, Mapping) and all(
+            isinstance(part, str) for pair in value.items() for part in pair
+        )
+    if hint is float:
+        return isinstance(value, int | float) and not isinstance(value, bool)
+    return isinstance(value, hint) and (hint is bool or not isinstance(value, bool))
 
 
 def _settings(table: Mapping[str, Any]) -> str:

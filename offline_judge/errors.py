@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import traceback
+from collections.abc import Iterator, Mapping
+from pathlib import Path
 
 
 class UserError(Exception):
@@ -38,3 +40,35 @@ class Stopped(KeyboardInterrupt):
     def __init__(self, message: str = "stopped", signal: int = 0) -> None:
         super().__init__(message)
         self.signal = signal
+
+
+def where(error: BaseException) -> str:
+    """Name an error by its class and line: its message may quote a row."""
+    frames = traceback.extract_tb(error.__traceback__)
+    return (
+        f"{type(error).__name__}@{Path(frames[-1].filename).name}:{frames[-1].lineno}"
+        if frames
+        else type(error).__name__
+    )
+
+
+def without_messages(error: BaseException) -> str:
+    """Write the traceback of a bug with the lines of code and the classes of the errors alone.
+
+    The messages of errors are left out: those of a library may quote what it was given, a row.
+    """
+    parts = []
+    for one in _chain(error):
+        parts.append("Traceback (most recent call last):\n")
+        parts += traceback.format_tb(one.__traceback__)
+        parts.append(f"{type(one).__name__}: (its message is left out, since it may quote a row)\n\n")
+    return "".join(parts).rstrip()
+
+
+def _chain(error: BaseException | None) -> Iterator[BaseException]:
+    """Errors from the first cause to the last, each once."""
+    found: dict[int, BaseException] = {}
+    while error is not None and id(error) not in found:
+        found[id(error)] = error
+        error = error.__cause__ or (None if error.__suppress_context__ else error.__context__)
+    yield from reversed(found.values())

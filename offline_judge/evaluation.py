@@ -18,11 +18,11 @@ from offline_judge._version import __version__
 from offline_judge.air_gap import air_gap, refusal_notes
 from offline_judge.backends import open_embedder, open_judge, open_served_judge
 from offline_judge.backends.offline_env import set_offline_env
-from offline_judge.backends.protocol import Embedder, Judge
+from offline_judge.backends.protocol import Embedder, Judge, Verifier
 from offline_judge.backends.served.addresses import hosts_of, is_address, parse_addresses
 from offline_judge.backends.served.vllm_server import VllmServer
 from offline_judge.config import Config, make_config
-from offline_judge.engine.asks import Check, Evidence, Gathered, Reason, Reasons, Source, Unscored
+from offline_judge.engine.asks import Check, Evidence, Gather, Gathered, Reason, Reasons, Source, Unscored
 from offline_judge.engine.rounds import Engine, Progress
 from offline_judge.engine.store import Store
 from offline_judge.errors import Stopped, UserError
@@ -36,7 +36,8 @@ from offline_judge.schema import Coverage, Row, RowSource, ScorableRow, check, o
 from offline_judge.scoring import score_rows
 from offline_judge.shelf import LocalModel, Role, Shelf
 from offline_judge.summary import MetricSummary
-from offline_judge.text import prompt_language
+from offline_judge.text import prompt_language, prompt_language_named
+from offline_judge.verification import NO_JUDGE, find_calibrations, find_verifier, make_cascade
 
 _T = TypeVar("_T")
 
@@ -75,6 +76,7 @@ def evaluate(
     *,
     judge: str | Path | Judge | None = None,
     embedder: str | Path | Embedder | None = None,
+    verifier: str | Path | Verifier | None = None,
     column_map: Mapping[str, str] | None = None,
     config: Config | None = None,
     progress: RowProgress | None = None,
@@ -96,6 +98,8 @@ def evaluate(
             default the seven metrics of `offline_judge.metrics.DEFAULT` that a row can be scored for.
         judge: a model on the shelf, the path of a model folder, or an open backend.
         embedder: likewise.
+        verifier: who checks claims: "judge" (the default), "cascade", an encoder on the shelf, its folder,
+            or an open backend. With `judge="none"` it works alone.
         column_map: the data's own column names, by ours: `{"user_input": "query"}`.
         config: a whole configuration; the other arguments overrule it.
         progress: told about rounds, answers and rows.
@@ -116,6 +120,7 @@ def evaluate(
             "metrics": tuple(labelled(built)) if built else None,
             "judge": _model_name(judge),
             "embedder": _model_name(embedder),
+            "verifier": _model_name(verifier),
             "column_map": column_map,
         }
     )
@@ -129,18 +134,27 @@ def evaluate(
         chosen, coverage = _choose_metrics(built, rows, config)
         if on_coverage is not None:
             on_coverage(coverage)
+        asking = [label for label, metric in chosen.items() if "verifier" in metric.uses]
+        found = find_verifier(config, verifier, asking)
         models = _open_models(config, judge, embedder, chosen, stack)
+        checker = found.open(config, models[0], stack) if asking else None
+        calibrations = find_calibrations(config, found, models[0], judge) if asking else {}
         out = Path(config.out)
         store = Store(Path(config.store) if config.store else out / "answers.sqlite", fresh=config.fresh)
         stack.callback(store.close)
         engine = Engine(
             *models,
+            verifier=checker,
+            cascade=make_cascade(config, calibrations.get("verifier")) if found.kind == "cascade" else None,
+            calibrations=calibrations,
             store=store,
             seed=config.seed,
             claims="sentences" if config.claims == "sentences" else "judge",
             progress=progress,
         )
-        record = _record(config, chosen, rows, models)
+        roles = dict(zip(("judge", "embedder", "verifier"), (*models, checker), strict=True))
+        record = _record(config, chosen, rows, roles)
+        record["calibrations"] = {role: one.summary() for role, one in calibrations.items()}
         folder = out / (config.name or f"{rows.name}-{_short_hash(record)}")
         writer = RunWriter(folder, list(chosen), redact=store.secret() if config.redact else None)
         stack.callback(writer.abandon)
@@ -195,7 +209,8 @@ def _score_window(
     rows: Sequence[Row], metrics: Mapping[str, Metric], engine: Engine, config: Config
 ) -> list[tuple[Outcome, ...]]:
     """Gather the evidence of all rows and metrics together, then score each metric as one batch."""
-    gathered = engine.run((_gather_row(row, metrics, config.reasons), _language(row, config)) for row in rows)
+    reasons_for = config.reasons if engine.judge is not None else "none"
+    gathered = engine.run((_gather_row(row, metrics, reasons_for), _language(row, config)) for row in rows)
     row_ids = [row.id for row in rows]
     reasons = [why for _, why in gathered]
     by_metric = [
@@ -215,7 +230,7 @@ def _gather_row(
         absent = next((column for column in metric.needs if row.missing(column)), None)
         results.append(Unscored(f"missing_{absent}") if absent else None)
         if not absent:
-            gathering.append(Gathered(metric.gather(cast(ScorableRow, row)), label))
+            gathering.append(Gathered(_gather(metric, row), label))
     answers = iter((yield gathering))
     complete = [next(answers) if result is None else result for result in results]
 
@@ -233,6 +248,12 @@ def _gather_row(
     return complete, {check: reason for check, reason in zip(checks, written, strict=True) if reason}
 
 
+def _gather(metric: Metric, row: Row) -> Gather:
+    """Let a metric gather; what it does wrong when it is called, or gives back, is that row's reason."""
+    found = yield from metric.gather(cast(ScorableRow, row))
+    return found if isinstance(found, Evidence | Unscored) else Unscored("metric_error:no_evidence")
+
+
 def _wants_reason(check: Check, metric: Metric, reasons: str) -> bool:
     if reasons != "failed":
         return reasons == "all"
@@ -242,9 +263,9 @@ def _wants_reason(check: Check, metric: Metric, reasons: str) -> bool:
 def _language(row: Row, config: Config) -> str:
     if config.language != "auto":
         return config.language
-    return row.language or prompt_language(
-        " ".join(filter(None, (row.user_input, row.response))) or row.context
-    )
+    if row.language:
+        return prompt_language_named(row.language)
+    return prompt_language(" ".join(filter(None, (row.user_input, row.response))) or row.context)
 
 
 # Metrics and models ---------------------------------------------------------------------------
@@ -269,6 +290,9 @@ def _choose_metrics(
     coverage = check(
         rows, {label: metric.needs for label, metric in candidates.items()}, requested=bool(requested)
     )
+    unanswered = [label for label, metric in candidates.items() if "judge" in metric.uses]
+    if config.judge == NO_JUDGE:
+        coverage = coverage.without(unanswered, "needs_judge: there is none")
     if requested:
         coverage.raise_if_stopped()
         return candidates, coverage
@@ -298,13 +322,16 @@ def _open_models(
     shelf = Shelf()
     found: dict[str, Any] = {}
     for role, model in given.items():
-        users = [label for label, metric in metrics.items() if role in metric.uses]
-        if not users:
+        users = [label for label, metric in metrics.items() if role in _roles(metric)]
+        if not users or (role == "judge" and model == NO_JUDGE):
             continue
         if model is None:
             raise UserError(
                 f"{', '.join(users)}: no {role} is given",
-                {"to fix": f"{role}='NAME' (--{role} NAME), a model on the shelf or a model folder"},
+                {
+                    "to fix": f"{role}='NAME' (--{role} NAME), a model on the shelf or a model folder",
+                    **({"or": "--judge none --verifier NAME: no judge at all"} if role == "judge" else {}),
+                },
             )
         if isinstance(model, str) and role == "judge" and is_address(model):
             parse_addresses(model)
@@ -323,6 +350,11 @@ def _open_models(
             stack.callback(model.close)
         opened[role] = model
     return opened.get("judge"), opened.get("embedder")
+
+
+def _roles(metric: Metric) -> set[str]:
+    """The models that a metric asks: where a verifier is enough, the judge still finds the claims."""
+    return {*metric.uses, *(("judge",) if "verifier" in metric.uses else ())}
 
 
 def _open_judge(model: LocalModel | str, config: Config, stack: ExitStack) -> Judge:
@@ -359,7 +391,7 @@ def _open_judge(model: LocalModel | str, config: Config, stack: ExitStack) -> Ju
     return open_served_judge(server.address, fingerprint=model.fingerprint, **shared)
 
 
-def _model_name(model: str | Path | Judge | Embedder | None) -> str | None:
+def _model_name(model: str | Path | Judge | Embedder | Verifier | None) -> str | None:
     if model is None:
         return None
     return str(model) if isinstance(model, str | Path) else model.name
@@ -369,7 +401,10 @@ def _model_name(model: str | Path | Judge | Embedder | None) -> str | None:
 
 
 def _record(
-    config: Config, metrics: Mapping[str, Metric], rows: RowSource, models: Sequence[Judge | Embedder | None]
+    config: Config,
+    metrics: Mapping[str, Metric],
+    rows: RowSource,
+    models: Mapping[str, Judge | Embedder | Verifier | None],
 ) -> dict[str, Any]:
     return {
         "offline_judge": __version__,
@@ -387,7 +422,7 @@ def _record(
         "prompts": catalogue(),
         "models": {
             role: {"name": model.name, "fingerprint": model.fingerprint, **model.describe()}
-            for role, model in zip(("judge", "embedder"), models, strict=True)
+            for role, model in models.items()
             if model is not None
         },
         "packages": {name: _version_of(name) for name in _PACKAGES if _version_of(name)},
@@ -400,6 +435,7 @@ def _short_hash(record: Mapping[str, Any]) -> str:
     """Name what was asked, so that the same command finds its own folder again."""
     asked = {name: record[name] for name in ("config", "dataset", "metrics", "prompts")}
     asked["config"] = {name: value for name, value in asked["config"].items() if name != "fresh"}
+    asked["calibrations"] = record["calibrations"]
     asked["models"] = {role: model["fingerprint"] for role, model in record["models"].items()}
     return hashlib.sha256(json.dumps(asked, sort_keys=True).encode()).hexdigest()[:8]
 

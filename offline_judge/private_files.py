@@ -34,6 +34,8 @@ def create_private_file(path: Path) -> TextIO:
 
 def flush_to_disk(path: Path) -> None:
     """Wait until a file or the entries of a folder would survive a loss of power."""
+    if os.name != "posix":  # pragma: no cover - where a folder can't be opened
+        return
     descriptor = os.open(path, os.O_RDONLY)
     try:
         os.fsync(descriptor)

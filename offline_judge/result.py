@@ -112,8 +112,19 @@ class Result:
         return worst[1] if worst else None
 
     def largest_unscored_share(self) -> float:
-        """Largest share of unscored rows over the metrics, in [0, 1]."""
-        return max((1 - one["n_scored"] / one["n"] for one in self.summary.values() if one["n"]), default=0.0)
+        """Largest share of unscored rows over the metrics, in [0, 1].
+
+        Where the run was asked to do without a judge, rows that need one don't count.
+        """
+        expected = "needs_judge" if self.record["config"].get("judge") == "none" else ""
+        return max(
+            (
+                (one["n"] - one["n_scored"] - one["unscored"].get(expected, 0)) / one["n"]
+                for one in self.summary.values()
+                if one["n"]
+            ),
+            default=0.0,
+        )
 
     def _require(self, metric: str) -> None:
         if metric not in self.summary:

@@ -17,6 +17,7 @@ import hashlib
 import json
 import shutil
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -162,22 +163,39 @@ class RunFolder:
                 f"{folder} is not a run folder",
                 {"looked for": str(path), **({"found": f"{partial} ({hint})"} if hint else {})},
             )
-        self.record: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+        with _damage(path):
+            self.record: dict[str, Any] = _object_with(
+                _RECORD_KEYS, json.loads(path.read_bytes().decode("utf-8"))
+            )
 
     def scores(self) -> Iterator[dict[str, Any]]:
-        """Lines of scores.jsonl in the order of the input."""
-        return _lines(self.folder / "scores.jsonl")
+        """Lines of scores.jsonl in the order of the input.
+
+        Raises:
+            UserError: where the file is gone or damaged.
+        """
+        return _lines(self.folder / "scores.jsonl", _SCORE_KEYS)
 
     def evidence(self, row_id: str | None = None) -> Iterator[dict[str, Any]]:
-        """Lines of evidence.jsonl: of every row, or of one."""
-        lines = _lines(self.folder / "evidence.jsonl")
+        """Lines of evidence.jsonl: of every row, or of one.
+
+        Raises:
+            UserError: where the file is gone or damaged.
+        """
+        lines = _lines(self.folder / "evidence.jsonl", _EVIDENCE_KEYS)
         return lines if row_id is None else (line for line in lines if line["id"] == row_id)
 
     def table(self) -> Any:
-        """scores.parquet as a pyarrow Table."""
+        """scores.parquet as a pyarrow Table.
+
+        Raises:
+            UserError: where the file is gone or damaged.
+        """
         import pyarrow.parquet as pq
 
-        return pq.read_table(self.folder / "scores.parquet")
+        path = self.folder / "scores.parquet"
+        with _damage(path):  # pyarrow's errors are a ValueError, an OSError or a KeyError too
+            return pq.read_table(path)
 
 
 def evidence_of(line: Mapping[str, Any]) -> Evidence | Unscored:
@@ -293,7 +311,50 @@ def _json(line: Mapping[str, Any]) -> str:
     return json.dumps(line, ensure_ascii=False, separators=(",", ":"), allow_nan=False) + "\n"
 
 
-def _lines(path: Path) -> Iterator[dict[str, Any]]:
-    with path.open(encoding="utf-8") as file:
-        for line in file:
-            yield json.loads(line)
+_RECORD_KEYS = ("config", "dataset", "metrics", "models", "seconds", "summary")
+_SCORE_KEYS = ("flags", "id", "scores", "soft", "unscored")
+_EVIDENCE_KEYS = (
+    "checks",
+    "flags",
+    "id",
+    "metric",
+    "score",
+    "soft",
+    "texts",
+    "unscored",
+    "values",
+    "windows",
+)
+
+
+def _lines(path: Path, keys: Sequence[str]) -> Iterator[dict[str, Any]]:
+    number = 0  # of the last line that was begun
+    try:
+        with path.open(encoding="utf-8") as file:
+            for line in file:
+                number += 1
+                yield _object_with(keys, json.loads(line))
+    except (OSError, ValueError, RecursionError) as error:
+        raise _damaged(path, error, f", line {number}") from None
+
+
+@contextmanager
+def _damage(path: Path) -> Iterator[None]:
+    try:
+        yield
+    except (OSError, ValueError, KeyError, RecursionError) as error:
+        raise _damaged(path, error) from None
+
+
+def _damaged(path: Path, error: Exception, place: str = "") -> UserError:
+    found = error.strerror if isinstance(error, OSError) and error.strerror else type(error).__name__
+    return UserError(
+        f"{path}{place}: gone or damaged",
+        {"found": found, "to fix": "give the command of the run again: what it asked is in the store"},
+    )
+
+
+def _object_with(keys: Sequence[str], value: Any) -> dict[str, Any]:
+    if not isinstance(value, dict) or not all(key in value for key in keys):
+        raise ValueError("not an object with the keys of its kind")
+    return value

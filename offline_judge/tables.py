@@ -18,10 +18,27 @@ from offline_judge.summary import summary_rows
 
 _TEXT_WIDTH = 110
 
+#: Row text may hold what a terminal obeys: escape sequences, and marks that turn the writing direction.
+_VISIBLE = {
+    code: f"\\x{code:02x}" if code < 256 else f"\\u{code:04x}"
+    for code in (
+        *range(0x09),
+        *range(0x0B, 0x20),
+        *range(0x7F, 0xA0),
+        *range(0x202A, 0x202F),
+        *range(0x2066, 0x206A),
+    )
+}
+
 
 def coverage_text(coverage: Coverage) -> str:
     """Say which metric can score how many rows, and which rows and columns stop it."""
     return _table(("metric", "can score", "missing"), coverage.table())
+
+
+def rows_text(heads: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+    """Lay out rows under their heads."""
+    return _table(heads, rows)
 
 
 def summary_text(record: Mapping[str, Any]) -> str:
@@ -36,11 +53,27 @@ def summary_text(record: Mapping[str, Any]) -> str:
             f"{record['dataset']['rows']} rows in {record['seconds']:.1f} s; {models or 'no model'}",
             f"{usage['asks']:,} asks: {usage['calls']:,} sent to the judge "
             f"({usage['generated']:,} generated), {usage['from_store']:,} from the store",
+            *_verifier_lines(usage),
             f"tokens: {usage['prompt_tokens']:,} prompt ({usage['cached_tokens']:,} cached), "
             f"{usage['output_tokens']:,} output",
             *_cost_lines(usage),
         ]
     return "\n".join(lines)
+
+
+def _verifier_lines(usage: Mapping[str, Any]) -> list[str]:
+    """What the verifier did, and which share of a cascade's claims went to the judge."""
+    lines = []
+    if usage.get("verified"):
+        lines.append(
+            f"verifier: {usage['verified']:,} pairs, {usage['verified_tokens']:,} tokens "
+            f"in {usage['verifier_s']:.1f} s"
+        )
+    n_claims = usage.get("cascade_decided", 0) + usage.get("cascade_to_judge", 0)
+    if n_claims:
+        share = usage["cascade_to_judge"] / n_claims
+        lines.append(f"cascade: {share:.1%} of {n_claims:,} checks went to the judge")
+    return lines
 
 
 def _cost_lines(usage: Mapping[str, Any]) -> list[str]:
@@ -121,7 +154,7 @@ def evidence_text(row_id: str, evidence: Mapping[str, Mapping[str, Any]]) -> str
         flags = f" [{' '.join(line['flags'])}]" if line["flags"] else ""
         parts.append(f"\n{label}  {score}{soft}{flags}")
         parts.extend(_evidence_lines(line))
-    return "\n".join(parts)
+    return "\n".join(parts).translate(_VISIBLE)
 
 
 def _evidence_lines(line: Mapping[str, Any]) -> Iterable[str]:

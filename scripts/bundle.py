@@ -102,7 +102,8 @@ class Manifest:
             if table.pop("format") != FORMAT:
                 raise ValueError("another format")
             files = {checked_name(name): BundledFile(**one) for name, one in table.pop("files").items()}
-            return cls(**{**table, "models": tuple(table["models"])}, files=files)
+            models = tuple(checked_name(name) for name in table.pop("models"))
+            return cls(**table, models=models, files=files)
         except (ValueError, TypeError, KeyError, AttributeError) as error:
             raise BundleError(
                 f"{MANIFEST} can't be read", found=f"{type(error).__name__}: {error}"

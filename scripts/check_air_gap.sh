@@ -3,10 +3,13 @@
 # whether anything tried to leave. Usage:
 #
 #   scripts/check_air_gap.sh [--backend vllm|transformers]... [--judge MODEL] [--embedder MODEL] [--rows N]
+#                            [-- OPTIONS OF EVALUATE]
 #
-# 1. In a network namespace that has only loopback: check, evaluate, evaluate again, show, rescore, metrics.
-# 2. Under strace: evaluate with an empty store. Any connect or send to an address that is not loopback counts,
-#    and any question to a name server, also to one on the loopback address.
+# 1. In a network namespace that has only loopback: check, evaluate, evaluate again, show, rescore, metrics,
+#    doctor.
+# 2. Under strace, with the network as it is: evaluate with an empty store, on a machine whose own name nobody
+#    knows. Any connect or send to an address that is not loopback counts, and any question to a name server,
+#    also to one on the loopback address.
 #
 # $PYTHON is the interpreter (default: .venv/bin/python). Exit status 0: nothing tried to leave. 1: something
 # did, or a command failed. 77: this machine can't tell; the reason is printed.
@@ -14,13 +17,16 @@ set -euo pipefail
 cd "$(dirname "$0")/.."
 
 export PYTHON=${PYTHON:-.venv/bin/python} PYTHONUNBUFFERED=1
-backends=() judge=smollm2-135m-instruct embedder=all-minilm-l6-v2 rows=2
+backends=() judge=smollm2-135m-instruct embedder=all-minilm-l6-v2 rows=1
+# A generation, read-outs and embeddings: all that a run can ask, and little of each.
+options=(--metrics "faithfulness,response_relevancy[strictness=1]" --claims sentences --reasons none)
 while [ $# -gt 0 ]; do
     case $1 in
         --backend) backends+=("$2") ;;
         --judge) judge=$2 ;;
         --embedder) embedder=$2 ;;
         --rows) rows=$2 ;;
+        --) shift; options=("$@"); break ;;
         *) sed -n '2,/^set/{/^#/s/^# \?//p}' "$0"; exit 2 ;;
     esac
     shift 2
@@ -34,9 +40,9 @@ skip() {
 command -v strace >/dev/null || skip "strace is not installed"
 command -v unshare >/dev/null || skip "unshare (util-linux) is not installed"
 strace -qq -o /dev/null true 2>/dev/null || skip "this machine forbids tracing (ptrace)"
-namespace=(unshare --map-root-user --net)
-"${namespace[@]}" true 2>/dev/null || namespace=(unshare --net)
-"${namespace[@]}" true 2>/dev/null || skip "this machine forbids network namespaces"
+unshare=(unshare --map-root-user)
+"${unshare[@]}" --net --uts true 2>/dev/null || unshare=(unshare)
+"${unshare[@]}" --net --uts true 2>/dev/null || skip "this machine forbids network namespaces"
 trace=(strace -f -qq -e "trace=connect,sendto,sendmsg,sendmmsg" -e signal=none)
 if strace --seccomp-bpf -f -qq -o /dev/null true 2>/dev/null; then trace+=(--seccomp-bpf); fi
 
@@ -57,7 +63,12 @@ with socket.socket() as sock:
 PY
 exec "$@"
 ALONE
-alone() { "${namespace[@]}" bash "$work/alone" "$@"; }
+alone() { "${unshare[@]}" --net bash "$work/alone" "$@"; }
+# Runs a command under strace where the machine has a name that no file knows: a look-up of it is a question.
+traced() { # file of the trace, command
+    "${unshare[@]}" --uts bash -c '
+        "$PYTHON" -c "import socket; socket.sethostname(\"nobody.invalid\")" && exec "$@"' - "${trace[@]}" -o "$@"
+}
 
 # Addresses in a trace that lead out of this machine, and questions to name servers.
 leaving() {
@@ -76,7 +87,7 @@ leaving "$work/seen" | grep -q '192\.0\.2\.1' || skip "the trace does not see co
 
 judged() { # backend, folder of the run
     "${@:3}" "$PYTHON" -m offline_judge evaluate "$work/rows.jsonl" --judge "$judge" --embedder "$embedder" \
-        --backend "$1" --max-unscored 1 --out "$2" --name run --show-worst
+        --backend "$1" --max-unscored 1 --out "$2" --name run --show-worst "${options[@]}"
 }
 said() { # file with the output of a step that failed
     tail -n 20 "$1"
@@ -87,24 +98,30 @@ said() { # file with the output of a step that failed
 status=0
 for backend in "${backends[@]}"; do
     out=$work/$backend
-    for step in check evaluate again show rescore metrics; do
+    for step in check evaluate again show rescore metrics doctor; do
         case $step in
             check) alone "$PYTHON" -m offline_judge check "$work/rows.jsonl" ;;
             evaluate | again) judged "$backend" "$out" alone ;;
             show) alone "$PYTHON" -m offline_judge show "$out/run" --worst ;;
             rescore) alone "$PYTHON" -m offline_judge rescore "$out/run" --set '*.threshold=0.7' ;;
             metrics) alone "$PYTHON" -m offline_judge metrics ;;
+            doctor)
+                alone "$PYTHON" -m offline_judge doctor --judge "$judge" --embedder "$embedder" --out "$out"
+                ;;
         esac >"$work/said" 2>&1 || said "$work/said" "$step with $backend, in a namespace with loopback only"
     done
-    refused=$("$PYTHON" -c 'import json, sys; print(sum(one["count"] for one in json.load(open(sys.argv[1]))["connections_refused"]))' "$out/run/run.json")
+    refused=$("$PYTHON" - "$out/run/run.json" <<<'
+import json, sys
+print(sum(one["count"] for one in json.load(open(sys.argv[1]))["connections_refused"]))')
     echo "$backend: works in a namespace with loopback only; the guard refused $refused connections"
 
-    judged "$backend" "$out-traced" "${trace[@]}" -o "$work/trace" >"$work/said" 2>&1 ||
+    judged "$backend" "$out-traced" traced "$work/trace" >"$work/said" 2>&1 ||
         said "$work/said" "evaluate with $backend, under strace"
     leaving "$work/trace" >"$work/left"
-    n_loopback=$(grep -cE 'sa_family=AF_INET' "$work/trace" || true)
+    n_loopback=$(grep -c 'sa_family=AF_INET' "$work/trace" || true)
     n_unix=$(grep -c 'sa_family=AF_UNIX' "$work/trace" || true)
-    echo "$backend: traced: $(wc -l <"$work/left") beyond this machine, $n_loopback to IP addresses in all, $n_unix to Unix sockets"
+    echo "$backend: traced: $(wc -l <"$work/left") calls lead beyond this machine;" \
+        "$n_loopback name an IP address at all, $n_unix a Unix socket"
     if [ -s "$work/left" ]; then
         sort "$work/left" | uniq -c | sort -rn | head -20
         status=1

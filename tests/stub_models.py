@@ -16,6 +16,8 @@ from offline_judge.backends.protocol import (
     Failed,
     GenerateCall,
     Generated,
+    SupportCall,
+    Supported,
     TokenCount,
 )
 
@@ -113,6 +115,32 @@ class StubEmbedder:
         return torch.tensor(
             [[text.lower().count(letter) for letter in "abcdefghijklmnopqrstuvwxyz"] for text in texts]
         ).float()
+
+    def describe(self) -> dict[str, object]:
+        return {"backend": "stub"}
+
+    def close(self) -> None:
+        pass
+
+
+class StubVerifier:
+    """0.95 where the premise holds the claim word for word, 0.05 where it shares no word, else 0.4."""
+
+    name = "stub"
+    fingerprint = "stub-verifier"
+    prompted = False
+
+    def __init__(self) -> None:
+        self.calls: list[SupportCall] = []
+        self.batches: list[int] = []
+
+    def verify(self, calls: Sequence[SupportCall]) -> Iterator[tuple[int, Supported | Failed]]:
+        self.batches.append(len(calls))
+        for position, call in enumerate(calls):
+            self.calls.append(call)
+            claim, premise = call.claim.rstrip(".").lower(), call.premise.lower()
+            p = 0.95 if claim in premise else 0.4 if set(claim.split()) & set(premise.split()) else 0.05
+            yield position, Supported(p, (0, 7), len(premise.split()))
 
     def describe(self) -> dict[str, object]:
         return {"backend": "stub"}

@@ -99,7 +99,10 @@ def test_the_command_line_prints_a_refusal_without_a_traceback():
     assert isinstance(error, UserError)
     assert isinstance(error, OSError)
     assert error.errno == 13
-    assert str(error).splitlines()[1:] == ["  asked by  mine", "  to allow  --allow-host 192.0.2.1:80"]
+    assert str(error).splitlines()[1:] == [
+        "  asked by  mine",
+        "  to allow  --allow-host 192.0.2.1:80 (in Python allow_host=['192.0.2.1:80'])",
+    ]
 
 
 @pytest.mark.parametrize("host", ["127.0.0.1", "localhost", "127.8.9.10"])
@@ -300,3 +303,21 @@ def test_the_server_that_a_judge_names():
     with pytest.raises(UserError, match="address of a server"):
         host_of("http://:8000/v1")
     assert os.environ.get("HF_HUB_OFFLINE") == "1"
+
+
+def test_a_module_runs_behind_a_gap_of_its_own(tmp_path):
+    (tmp_path / "reach.py").write_text(
+        "import socket, sys\n"
+        "print(__name__, sys.argv[1:], __spec__.name)\n"
+        "socket.create_connection(('192.0.2.1', 80))\n",
+        encoding="utf-8",
+    )
+    done = subprocess.run(
+        [sys.executable, "-m", "offline_judge.air_gap", "reach", "--port", "1"],
+        capture_output=True,
+        text=True,
+        check=False,
+        env=os.environ | {"PYTHONPATH": os.pathsep.join([str(tmp_path), *sys.path])},
+    )
+    assert done.stdout == "__main__ ['--port', '1'] reach\n"
+    assert "AirGapError: a connection to 192.0.2.1:80 was refused" in done.stderr

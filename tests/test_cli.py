@@ -242,3 +242,66 @@ def test_fresh_and_redact_are_flags(cli, data, tmp_path):
     assert config["fresh"] is config["redact"] is True
     assert "Lund" not in (tmp_path / "runs/x/evidence.jsonl").read_text()
     assert "#" in cli("show", "runs/x", "r1").output
+
+
+@pytest.mark.parametrize(
+    ("content", "expected"),
+    [
+        ("seed = 'x'", "setting seed = 'x'"),
+        ("seed = true", "a whole number"),
+        ("window_rows = 1.5", "a whole number"),
+        ("max_unscored = 'all'", "a number"),
+        ("out = 5", "setting out = 5"),
+        ("redact = 'yes'", "true or false"),
+        ("metrics = 5", "a list of texts"),
+        ("metrics = 'faithfulness'", "a list of texts"),
+        ("metrics = [5]", "a list of texts"),
+        ("column_map = 'x'", "a table of texts"),
+        ("[column_map]\nuser_input = 5", "a table of texts"),
+        ("metric = 5", "[metric.faithfulness]"),
+        ("[metric]\nfaithfulness = 5", "[metric.faithfulness]"),
+        ("metrics = 5\n[metric.faithfulness]\nthreshold = 0.5", "a list of texts"),
+        ("name = '../x'", "the name of one folder"),
+        ("judge = ", "is not TOML"),
+    ],
+)
+def test_a_setting_of_the_wrong_type_is_refused(cli, data, tmp_path, content, expected):
+    config = tmp_path / "eval.toml"
+    config.write_text(content, encoding="utf-8")
+    result = cli("evaluate", data, "--config", config)
+    assert result.exit_code == 2
+    assert result.stderr.startswith("error: ")
+    assert expected in result.stderr
+
+
+@pytest.mark.parametrize(
+    ("code", "expected"),
+    [
+        ("x = 1\nraise KeyError('k')", "line 2: "),
+        ("def f(:\n  pass", "line 1: "),
+        ("import nowhere_to_be", "line 1: "),
+    ],
+)
+def test_a_file_of_metrics_that_can_not_be_run(cli, data, tmp_path, code, expected):
+    mine = tmp_path / "mine.py"
+    mine.write_text(code, encoding="utf-8")
+    result = cli("check", data, "--import", mine)
+    assert result.exit_code == 2
+    assert f"error: {mine}, {expected}the file of metrics can't be run" in result.stderr
+
+
+def test_a_terminal_is_not_told_what_to_do_by_a_row(cli, data):
+    rows = [ROWS[0] | {"answer": "Lund \x1b[2J\x1b]0;owned\x07 \u202egnol."}]
+    data.write_text(json.dumps(rows[0]), encoding="utf-8")
+    cli("evaluate", data, "--metrics", "faithfulness", "--name", "x")
+    output = cli("show", "runs/x", "r0").output
+    assert "\x1b" not in output
+    assert "\u202e" not in output
+    assert r"Lund \x1b[2J\x1b]0;owned\x07 \u202egnol." in output
+
+
+def test_an_alias_that_is_mapped_the_wrong_way_round(cli, data):
+    result = cli("check", data, "--map", "answer=response")
+    assert result.exit_code == 2
+    assert "no column 'response'" in result.stderr
+    assert "'answer' is understood unasked" in result.stderr

@@ -26,6 +26,7 @@ ALL = [
     "noise_sensitivity",
     "noise_sensitivity[mode=irrelevant]",
     "context_relevance",
+    "context_focus",
     "answer_correctness",
     "semantic_similarity",
 ]
@@ -75,6 +76,7 @@ def test_no_contexts_is_a_result(run, contexts):
         "context_recall",
         "faithfulness",
         "context_relevance",
+        "context_focus",
     ):
         assert result[metric] == [0.0], metric
         assert result.evidence("r1")[metric]["flags"] == ["no_contexts"]
@@ -479,6 +481,36 @@ def test_fresh_asks_everything_again_and_replaces_the_answers(run):
     silent = StubJudge()
     assert run(rows, ["faithfulness"], silent)["faithfulness"] == [1.0] * 5
     assert silent.calls == []
+
+
+def test_a_run_killed_while_it_takes_the_place_of_an_older_one_is_made_whole_again(run, tmp_path):
+    first = run([row()], ["faithfulness"]).folder
+    first.rename(tmp_path / "run.old")
+    (tmp_path / "run.partial").mkdir()
+    (tmp_path / "run.partial" / "scores.jsonl").write_text("half a li")
+    with pytest.raises(UserError, match="same command again"):
+        offline_judge.Result.load(tmp_path / "run")
+    assert run([row()], ["faithfulness"])["faithfulness"] == [0.5]
+    assert sorted(path.name for path in tmp_path.iterdir() if path.is_dir()) == ["run"]
+
+
+def test_stopping_is_seen_where_all_answers_are_in_the_store(run):
+    import signal
+
+    rows = [row(id=f"r{n}") for n in range(10)]
+    run(rows, ["faithfulness"])
+
+    from offline_judge.evaluation import RowProgress
+
+    class Impatient(RowProgress):
+        def round(self, n_asks): ...
+        def answered(self, n_asks, n_tokens): ...
+        def rows_done(self, n_rows):
+            signal.raise_signal(signal.SIGTERM)
+
+    with pytest.raises(offline_judge.Stopped) as caught:
+        run(rows, ["faithfulness"], progress=Impatient(), window_rows=2)
+    assert caught.value.signal == signal.SIGTERM
 
 
 def test_fresh_does_not_rename_the_run(run):

@@ -16,9 +16,9 @@ LAYERS = [
     {"backends"},
     {"engine"},
     {"metrics"},
-    {"config", "summary", "run_folder", "scoring", "tables", "result"},
+    {"config", "summary", "run_folder", "scoring", "tables", "result", "calibration", "verification"},
     {"interrupts", "evaluation", "rescoring", "doctor"},
-    {"progress", "cache_commands", "cli", "__main__", ""},
+    {"progress", "cache_commands", "calibrate_command", "cli", "__main__", ""},
 ]
 LEVEL = {name: level for level, names in enumerate(LAYERS) for name in names}
 

@@ -37,9 +37,9 @@ def asked(log):
     return log.read_text(encoding="utf-8").split()
 
 
-def start(*arguments, cwd):
+def start(*arguments, **settings):
     command = [sys.executable, str(SLOW_RUN), *map(str, arguments)]
-    return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, cwd=cwd)
+    return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, **settings)
 
 
 def finish(process):
@@ -167,6 +167,46 @@ def test_two_processes_do_not_write_one_run(tmp_path):
     finish(first)
     assert status == 2
     assert "another process is writing this very run" in errors
+
+
+# A full disk, a damaged store ---------------------------------------------------------------------
+
+
+def test_a_full_disk_stops_the_command_with_one_error_and_it_goes_on_with_more_room(tmp_path):
+    import resource
+
+    def little_room():
+        resource.setrlimit(resource.RLIMIT_FSIZE, (600_000, 600_000))
+
+    data, log = write_rows(tmp_path / "rows.jsonl", 40), tmp_path / "log"
+    command = ("cli", log, 0.003, "evaluate", data, "--name", "x")
+    status, _, errors = finish(start(*command, cwd=tmp_path, preexec_fn=little_room))
+    assert status == 2, errors
+    assert errors.count("error:") == 1
+    assert "the answer store can't be written" in errors
+    assert "MiB free" in errors
+    assert "Traceback" not in errors
+    before = asked(log)
+    assert len(before) > 50
+    status, _, errors = finish(start(*command, cwd=tmp_path))
+    assert status == 0, errors
+    again = asked(log)
+    assert set(before) & set(again[len(before) :]) <= set(before[-3:])  # those that could not be written
+
+
+def test_a_damaged_store_is_set_aside_with_one_message_and_the_run_goes_on(tmp_path):
+    data, log = write_rows(tmp_path / "rows.jsonl", 5), tmp_path / "log"
+    command = ("cli", log, 0, "evaluate", data, "--name", "x")
+    assert finish(start(*command, cwd=tmp_path))[0] == 0
+    store = tmp_path / "runs/answers.sqlite"
+    store.write_bytes(b"spoilt " * 10_000)
+    status, output, errors = finish(start(*command, cwd=tmp_path))
+    assert status == 0, errors
+    assert "run folder: runs/x" in output
+    assert errors.count("set aside as answers.sqlite.damaged-1") == 1
+    assert "Traceback" not in errors
+    assert (tmp_path / "runs/answers.sqlite.damaged-1").read_bytes() == b"spoilt " * 10_000
+    assert set(Counter(asked(log)).values()) == {2}
 
 
 # Ctrl-C -----------------------------------------------------------------------------------------

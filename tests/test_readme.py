@@ -32,9 +32,9 @@ def test_the_metric_of_ones_own_works_as_shown(tmp_path):
 
 
 def test_every_metric_is_in_the_table():
-    mine = {"question_grounding", "probe", "brevity", "brittle"}  # registered by tests
-    for name in set(registered()) - mine:
-        assert f"| `{name}`" in README, name
+    for name, cls in registered().items():
+        if cls.__module__.startswith("offline_judge."):  # tests register metrics of their own
+            assert f"| `{name}`" in README, name
 
 
 def test_every_command_shown_exists_with_its_flags():

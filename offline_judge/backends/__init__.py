@@ -1,4 +1,4 @@
-"""The models behind the judge and the embedder. Nothing heavy is imported before one is opened."""
+"""The models behind the judge, verifier and embedder. Nothing heavy is imported before one is opened."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ from typing import TYPE_CHECKING, Any, Literal
 from offline_judge.backends.json_constraint import check_structured_backend
 from offline_judge.backends.model_folder import read_model_config
 from offline_judge.backends.offline_env import set_offline_env
-from offline_judge.backends.protocol import Embedder, Judge
+from offline_judge.backends.protocol import Embedder, Judge, Verifier
 from offline_judge.errors import UserError
 
 if TYPE_CHECKING:
     from offline_judge.backends.served.served_judge import ServedJudge
 
-__all__ = ["open_embedder", "open_judge", "open_served_judge"]
+__all__ = ["open_embedder", "open_judge", "open_served_judge", "open_verifier"]
 
 
 def open_judge(
@@ -115,6 +115,26 @@ def open_embedder(path: Path, *, name: str, fingerprint: str, device: str | None
     from offline_judge.backends.embedder import SentenceTransformerEmbedder
 
     return SentenceTransformerEmbedder(path, name=name, fingerprint=fingerprint, device=device)
+
+
+def open_verifier(path: Path, *, name: str, fingerprint: str, device: str | None = None) -> Verifier:
+    """Load a sequence classifier (NLI or fact checking) from a local folder.
+
+    Args:
+        path: a folder with `config.json`, a tokenizer and safetensors weights.
+        name: how reports call the model.
+        fingerprint: hash of the model's files; combined with versions, dtype, device and labels.
+        device: "cpu", "cuda", …; None takes a GPU where there is one.
+
+    Raises:
+        UserError: for a folder that holds no loadable classifier, or one whose labels don't mean what
+            they say.
+    """
+    set_offline_env()
+    _require("transformers", "pip install offline-judge")
+    from offline_judge.backends.encoder_verifier import EncoderVerifier
+
+    return EncoderVerifier(path, name=name, fingerprint=fingerprint, device=device)
 
 
 def _require(module: str, command: str) -> None:

@@ -1,13 +1,15 @@
 """From messages to token ids, through the model's own chat template.
 
 The ids depend on the messages alone: not on the date, on a thinking switch, or on which backend asks.
-Row text stands inside the messages, so no text in it may act as one of the template's control tokens.
+Row text stands inside the messages, so no text in it may act as one of the template's control tokens:
+each is broken where it stands in a message, and a prompt that holds other control tokens than its
+template writes is not sent.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timezone
 from pathlib import Path
@@ -20,13 +22,16 @@ from offline_judge.errors import UserError
 from offline_judge.prompts import Message
 
 #: Raised whenever the same messages give other token ids: it goes into the judge's fingerprint.
-CHAT_VERSION = 1
+CHAT_VERSION = 2
 
 _ZERO_WIDTH_SPACE = "\u200b"
 #: Some templates print today's date, which would make every day's answers new ones.
 _FIXED_DATE = datetime(2025, 1, 1, tzinfo=timezone.utc)
 _PROBE = "offline judge probe"
-
+#: How chat templates mark turns where they have no tokens of their own for it: [INST], <<SYS>>, <|user|>.
+_MARKER = re.compile(r"<\|[^<>|\s]+\|>|<｜[^<>｜\s]+｜>|<</?\w+>>|\[/?[A-Z_]+\]|</?[a-z_]+>")
+#: No tokenizer has tokens of its own for these: two private characters and an unassigned one.
+_UNKNOWN = "\ue0f3\U0010fffd\U000e1fff"
 
 #: Marks of the block in which a reasoning model thinks before it answers.
 THINK_OPEN, THINK_CLOSE = "<think>", "</think>"
@@ -71,8 +76,11 @@ class Chat:
             )
         self.tokenizer = tokenizer
         self.thinking_tokens = thinking_tokens
-        self._control_tokens = _control_token_pattern(tokenizer)
         self._has_system_role = self._probe_system_role()
+        tokens = _added_tokens(tokenizer)
+        self._control_ids = self._find_control_ids(tokens)
+        self._control_text = _pattern_of([*tokens, *self._markers()])
+        self._own_control_ids: dict[tuple[str, ...], list[int]] = {}
         self._option_ids: dict[tuple[str, ...], tuple[int, ...]] = {}
 
     @classmethod
@@ -101,10 +109,14 @@ class Chat:
         """Render and tokenize a call.
 
         Returns:
-            The prompt; or `Failed` with `judge_prompt_too_long` where prompt and output do not fit
-            into the context, or `judge_options_ambiguous` where two options begin with one token.
+            The prompt; or `Failed` with `judge_control_tokens` where a text could not be kept from acting
+            as a control token, `judge_prompt_too_long` where prompt and output do not fit into the context,
+            or `judge_options_ambiguous` where two options begin with one token.
         """
         ids = self.token_ids(call.messages)
+        n_foreign = self._n_foreign_control_tokens(ids, call.messages)
+        if n_foreign:
+            return Failed("judge_control_tokens", f"{n_foreign} that the template does not write")
         n_output = self.thinking_tokens + (1 if isinstance(call, ChooseCall) else call.max_tokens)
         if len(ids) + n_output > context_length:
             detail = f"{len(ids)} tokens and {n_output} of output, context {context_length}"
@@ -152,11 +164,40 @@ class Chat:
 
     def neutralise(self, content: str) -> str:
         """Break each control token in a text with a zero-width space after its first character."""
-        while self._control_tokens.search(content):
-            content = self._control_tokens.sub(
+        while self._control_text.search(content):
+            content = self._control_text.sub(
                 lambda match: match[0][0] + _ZERO_WIDTH_SPACE + match[0][1:], content
             )
         return content
+
+    def _n_foreign_control_tokens(self, ids: Sequence[int], messages: Sequence[Message]) -> int:
+        """Count control tokens that differ from those that the template writes around any text."""
+        roles = tuple(role for role, _ in messages)
+        own = self._own_control_ids.get(roles)
+        if own is None:
+            own = self._control_ids_in(self.token_ids([(role, _PROBE) for role, _ in messages]))
+            self._own_control_ids[roles] = own
+        found = self._control_ids_in(ids)
+        return 0 if found == own else max(1, len(found) - len(own))
+
+    def _control_ids_in(self, ids: Sequence[int]) -> list[int]:
+        return [token_id for token_id in ids if token_id in self._control_ids]
+
+    def _find_control_ids(self, tokens: Mapping[str, int]) -> frozenset[int]:
+        # Some tokenizers say <unk> to a character that they don't know: that is no attack.
+        return frozenset(tokens.values()) - frozenset(self._encode(_UNKNOWN))
+
+    def _markers(self) -> set[str]:
+        """Find what the template writes around messages that looks like a mark of a turn."""
+        from jinja2 import TemplateError
+
+        messages: list[Message] = [("user", _PROBE), ("assistant", _PROBE), ("user", _PROBE)]
+        if self._has_system_role:
+            messages.insert(0, ("system", _PROBE))
+        try:
+            return set(_MARKER.findall(self._apply_template(messages)))
+        except TemplateError:  # a template for a single turn
+            return set(_MARKER.findall(self._apply_template(messages[:-2])))
 
     def _apply_template(self, messages: Sequence[Message]) -> str:
         text: str = self.tokenizer.apply_chat_template(
@@ -181,17 +222,20 @@ class Chat:
             return False
 
 
-def _control_token_pattern(tokenizer: Any) -> re.Pattern[str]:
-    """Match every added token that is special or that the chat template itself writes."""
-    template = str(tokenizer.chat_template)
-    control = {
-        token.content
-        for token in tokenizer.added_tokens_decoder.values()
-        if token.special or (token.content.strip() and token.content in template)
-    }
-    control.update(tokenizer.all_special_tokens)
-    longest_first = sorted((token for token in control if len(token) > 1), key=len, reverse=True)
-    return re.compile("|".join(map(re.escape, longest_first)) or r"(?!)")
+def _added_tokens(tokenizer: Any) -> dict[str, int]:
+    """Every token that is matched as a whole before a text is split: the special ones and all others.
+
+    Some are no control tokens of this model's template (marks of code completion, of tools, HTML), but
+    each has a meaning to the model that its characters alone would not have. Runs of spaces are text.
+    """
+    added = {token.content: token_id for token_id, token in tokenizer.added_tokens_decoder.items()}
+    added.update(zip(tokenizer.all_special_tokens, tokenizer.all_special_ids, strict=True))
+    return {text: token_id for text, token_id in added.items() if text.strip()}
+
+
+def _pattern_of(texts: Collection[str]) -> re.Pattern[str]:
+    breakable = (text for text in texts if len(text) > 1 and _ZERO_WIDTH_SPACE not in text)
+    return re.compile("|".join(map(re.escape, sorted(breakable, key=len, reverse=True))) or r"(?!)")
 
 
 def fold_system_into_user(messages: Sequence[Message]) -> list[Message]:

@@ -6,6 +6,7 @@ They are read while those libraries are imported, so `set_offline_env` comes bef
 from __future__ import annotations
 
 import os
+import sys
 
 #: Never overridden by what the user has set: nothing may leave the machine.
 _ALWAYS = {
@@ -14,6 +15,7 @@ _ALWAYS = {
     "HF_HUB_DISABLE_TELEMETRY": "1",
     "VLLM_NO_USAGE_STATS": "1",
     "DO_NOT_TRACK": "1",
+    "OTEL_SDK_DISABLED": "true",
 }
 
 _UNLESS_SET = {
@@ -26,6 +28,9 @@ _UNLESS_SET = {
     "VLLM_ENABLE_V1_MULTIPROCESSING": "0",
     # Otherwise vLLM asks the routing table for an address that other machines could reach.
     "VLLM_HOST_IP": "127.0.0.1",
+    # Otherwise gloo, which torch starts even for one process, asks the name server for this machine's name:
+    # native code, which no guard in Python sees.
+    "GLOO_SOCKET_IFNAME": "lo0" if sys.platform == "darwin" else "lo",
     # GiB of key-value cache where vLLM runs on the CPU.
     "VLLM_CPU_KVCACHE_SPACE": "2",
     "TOKENIZERS_PARALLELISM": "false",

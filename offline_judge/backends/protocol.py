@@ -1,4 +1,4 @@
-"""What the engine asks of a model: two small protocols and the plain records that cross them.
+"""What the engine asks of a model: three small protocols and the plain records that cross them.
 
 A backend gets calls that are already sorted so that neighbours share a prefix, and yields each
 answer as soon as it is known, in any order, with the position of its call. It never raises for
@@ -95,6 +95,31 @@ def chosen_from(
     return Chosen(tuple(weight / total for weight in weights), tokens)
 
 
+@dataclass(frozen=True, slots=True)
+class SupportCall:
+    """Does `premise` show that the whole of `claim` is true?
+
+    `language` is that of the prompt, for a verifier that has one (`prompted`).
+    """
+
+    premise: str
+    claim: str
+    language: str = "en"
+
+
+@dataclass(frozen=True, slots=True)
+class Supported:
+    """P(premise supports claim), and what it took.
+
+    `window` is where in the premise it was read, (start, end) in characters, or None where the
+    premise was read as a whole. `n_tokens` counts those of all windows that were read.
+    """
+
+    probability: float
+    window: tuple[int, int] | None
+    n_tokens: int
+
+
 Call: TypeAlias = GenerateCall | ChooseCall
 Answer: TypeAlias = Generated | Chosen | Failed
 
@@ -130,14 +155,42 @@ class Judge(Protocol):
 
 @runtime_checkable
 class Stoppable(Protocol):
-    """A judge that can end a batch early. One that can't is left after the answer that it gives next."""
+    """A judge or verifier that can end early. One that can't is left after the answer that it gives next."""
 
     def stop(self) -> None:
-        """Let the `answer` under way end early: it yields what is computed already, and starts nothing new.
+        """Let the `answer` or `verify` under way end early: it yields what is computed and starts nothing.
 
-        Called from a signal handler or another thread, perhaps more than once. The next `answer` is
-        not concerned.
+        Called from a signal handler or another thread, perhaps more than once. The next call is not
+        concerned.
         """
+        ...
+
+
+class Verifier(Protocol):
+    """A model that says how probable it is that a premise supports a claim.
+
+    Build an encoder with `offline_judge.backends.open_verifier`; `JudgeVerifier` makes one of a judge.
+    """
+
+    name: str
+    #: Hash of the model's files and of every setting that could change an answer.
+    fingerprint: str
+    #: Whether a prompt in the call's language is part of the question.
+    prompted: bool
+
+    def verify(self, calls: Sequence[SupportCall]) -> Iterator[tuple[int, Supported | Failed]]:
+        """Yield (position in calls, answer) exactly once for every call, each as soon as it is known.
+
+        An answer depends on its own call alone, never on what else is in the batch.
+        """
+        ...
+
+    def describe(self) -> dict[str, object]:
+        """Backend, versions, device, dtype, labels: what the run record keeps."""
+        ...
+
+    def close(self) -> None:
+        """Free the model's memory. The verifier can't be used afterwards."""
         ...
 
 

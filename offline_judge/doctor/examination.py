@@ -38,6 +38,7 @@ def examine(
     shelf: Shelf | None = None,
     store: Path | None = None,
     judge: str | None = None,
+    verifier: str | None = None,
     embedder: str | None = None,
     backend: str = "transformers",
 ) -> Report:
@@ -47,6 +48,7 @@ def examine(
         shelf: by default where `offline_judge.shelf.default_root` finds it.
         store: the answer store; None or a file that does not exist is no fault.
         judge: the judge to try; by default the smallest on the shelf.
+        verifier: the verifier to try; likewise.
         embedder: the embedder to try; likewise.
         backend: what runs the judge that is tried: transformers starts in seconds, vLLM in half a minute.
     """
@@ -60,7 +62,9 @@ def examine(
             "shelf": _shelf(shelf),
             "what fits": _fits(shelf, memory),
             "answer store": _store(store),
-            "self-test": _self_test(shelf, {"judge": judge, "embedder": embedder}, backend),
+            "self-test": _self_test(
+                shelf, {"judge": judge, "verifier": verifier, "embedder": embedder}, backend
+            ),
         }
         refused = gap.refused()
     tried = [

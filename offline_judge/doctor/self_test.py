@@ -7,8 +7,16 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-from offline_judge.backends import open_embedder, open_judge
-from offline_judge.backends.protocol import Call, ChooseCall, Chosen, GenerateCall, Generated
+from offline_judge.backends import open_embedder, open_judge, open_verifier
+from offline_judge.backends.protocol import (
+    Call,
+    ChooseCall,
+    Chosen,
+    GenerateCall,
+    Generated,
+    SupportCall,
+    Supported,
+)
 from offline_judge.doctor.findings import Finding
 from offline_judge.errors import UserError
 from offline_judge.prompts import Message
@@ -57,6 +65,19 @@ def _judge(model: LocalModel, backend: str) -> str:
         judge.close()
 
 
+def _verifier(model: LocalModel, _backend: str) -> str:
+    verifier = open_verifier(model.path, name=model.name, fingerprint=model.fingerprint)
+    try:
+        claims = ("The depot is in Lund.", "The depot is in Oslo.")
+        answers = dict(verifier.verify([SupportCall("The depot is in Lund.", claim) for claim in claims]))
+        found = [one.probability for _, one in sorted(answers.items()) if isinstance(one, Supported)]
+        if len(found) != len(claims) or not all(0 <= p <= 1 for p in found):
+            raise UserError(f"verifier {model.name} gave no probabilities", {"found": _kind(answers[0])})
+        return f"P(supported) {found[0]:.2f} of what the text says, {found[1]:.2f} of what it does not"
+    finally:
+        verifier.close()
+
+
 def _embedder(model: LocalModel, _backend: str) -> str:
     embedder = open_embedder(model.path, name=model.name, fingerprint=model.fingerprint)
     try:
@@ -77,4 +98,8 @@ def _kind(answer: object) -> str:
     return getattr(answer, "reason", type(answer).__name__)
 
 
-_TESTS: dict[str, Callable[[LocalModel, str], str]] = {"judge": _judge, "embedder": _embedder}
+_TESTS: dict[Role, Callable[[LocalModel, str], str]] = {
+    "judge": _judge,
+    "verifier": _verifier,
+    "embedder": _embedder,
+}

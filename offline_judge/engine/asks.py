@@ -7,6 +7,7 @@ question: the engine asks it once, whoever wants to know.
 |---|---|
 | `Claims` | `tuple[str, ...]`: what a text states, one short sentence each |
 | `Support` | `Probability` that a premise shows a claim to be true |
+| `Verify` | `Probability` of the same, from the verifier alone: what a cascade asks first |
 | `Choose` | `Probability` of a prompt's first option |
 | `Questions` | `tuple[Question, ...]`: what a text could be the answer to |
 | `Reasons` | `tuple[Reason | None, ...]`: why each claim is supported or is not |
@@ -78,6 +79,14 @@ class Support:
 
 
 @dataclass(frozen=True, slots=True)
+class Verify:
+    """What does the verifier say to `Support(premise, claim)`? Metrics ask for `Support`."""
+
+    premise: str
+    claim: str
+
+
+@dataclass(frozen=True, slots=True)
 class Choose:
     """How probable is the first option of prompt `prompt`, its fields filled with `values`?
 
@@ -143,7 +152,7 @@ class Gathered:
     charged_to: str
 
 
-Ask: TypeAlias = Claims | Support | Choose | Questions | Reasons | Generate | Similar | Gathered
+Ask: TypeAlias = Claims | Support | Verify | Choose | Questions | Reasons | Generate | Similar | Gathered
 
 
 @dataclass(frozen=True, slots=True)

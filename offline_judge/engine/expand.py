@@ -23,7 +23,7 @@ from offline_judge.engine.asks import (
 )
 from offline_judge.engine.schemas import claims_schema, most_claims, question_schema, reasons_schema
 from offline_judge.prompts import Prompt, load
-from offline_judge.text import same_script, split_sentences, windows
+from offline_judge.text import same_script, split_sentences, windows, word_overlap, words
 
 Expansion: TypeAlias = Generator[Sequence[Any], list[Any], Any]
 
@@ -37,6 +37,11 @@ TEMPLATE_TOKENS = 64
 QUESTION_TEMPERATURE = 0.8
 _QUESTION_TOKENS = 96
 _REASON_TOKENS = 96
+
+#: Of a long text, the windows that share most words with the question are asked first; a probability of
+#: at least DECIDED leaves the others unasked, since they could only raise it.
+FIRST_WINDOWS = 2
+DECIDED = 0.9
 
 #: The reason code of an answer that met max_tokens.
 CUT = "judge_length"
@@ -84,7 +89,11 @@ class Room:
 
 
 def expand_choose(ask: Choose, language: str, room: Room) -> Expansion:
-    """Ask about overlapping windows of the long field and take the maximum, with its window."""
+    """Ask about overlapping windows of the long field and take the maximum, with its window.
+
+    The windows that share most words with the other fields come first: 2 of them, then twice as many
+    each time, while no window has a probability of at least `DECIDED`.
+    """
     prompt = load(ask.prompt, language)
     place = prompt.fields.index(ask.windowed or "")
     others = [value for index, value in enumerate(ask.values) if index != place]
@@ -92,14 +101,24 @@ def expand_choose(ask: Choose, language: str, room: Room) -> Expansion:
     if budget < TEMPLATE_TOKENS:
         return Failed("judge_prompt_too_long", f"{max(0, budget)} tokens left for {ask.windowed}")
     cut = windows(ask.values[place], room.n_tokens, budget)
-    answers = yield [
-        Choose(ask.prompt, (*ask.values[:place], window.text, *ask.values[place + 1 :])) for window in cut
-    ]
-    failed = first_failure(answers)
-    if failed is not None:
-        return failed
-    best = max(range(len(cut)), key=lambda index: float(answers[index]))
-    return Probability.within(answers[best], (cut[best].start, cut[best].end))
+    sought = words(" ".join(others))
+    cut.sort(key=lambda window: -word_overlap(sought, words(window.text)))
+    best: Probability | None = None
+    start, stop = 0, FIRST_WINDOWS
+    while start < len(cut) and (best is None or best < DECIDED):
+        asked = cut[start:stop]
+        answers = yield [
+            Choose(ask.prompt, (*ask.values[:place], window.text, *ask.values[place + 1 :]))
+            for window in asked
+        ]
+        failed = first_failure(answers)
+        if failed is not None:
+            return failed
+        for window, answer in zip(asked, answers, strict=True):
+            if best is None or answer > best:
+                best = Probability.within(answer, (window.start, window.end))
+        start, stop = stop, 2 * stop + FIRST_WINDOWS
+    return best
 
 
 def claims_from_sentences(ask: Claims) -> tuple[str, ...]:

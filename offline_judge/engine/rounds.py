@@ -14,12 +14,10 @@ import json
 import math
 import re
 import time
-import traceback
-from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache, partial
-from pathlib import Path
-from typing import Any, Literal, Protocol, TypeAlias
+from typing import Any, Literal, Protocol, TypeAlias, TypeVar
 
 import jsonschema
 
@@ -35,6 +33,9 @@ from offline_judge.backends.protocol import (
     Generated,
     Judge,
     Stoppable,
+    SupportCall,
+    Supported,
+    Verifier,
 )
 from offline_judge.engine.asks import (
     Ask,
@@ -48,7 +49,9 @@ from offline_judge.engine.asks import (
     Similar,
     Support,
     Unscored,
+    Verify,
 )
+from offline_judge.engine.cascade import Cascade
 from offline_judge.engine.expand import (
     CUT,
     Room,
@@ -60,7 +63,7 @@ from offline_judge.engine.expand import (
     first_failure,
 )
 from offline_judge.engine.store import Store, key_of
-from offline_judge.errors import Stopped, UserError
+from offline_judge.errors import Stopped, UserError, where
 from offline_judge.prompts import load
 
 ClaimsFrom: TypeAlias = Literal["judge", "sentences"]
@@ -109,8 +112,15 @@ class Usage:
     prompt_tokens: int = 0
     cached_tokens: int = 0
     output_tokens: int = 0
+    #: Pairs that the verifier computed, the tokens of all their windows, and the claims of a cascade that
+    #: its first stage decided or that went to the judge.
+    verified: int = 0
+    verified_tokens: int = 0
+    cascade_decided: int = 0
+    cascade_to_judge: int = 0
     embedded: int = 0
     judge_s: float = 0.0
+    verifier_s: float = 0.0
     embedder_s: float = 0.0
     #: Rounds that sent something to the judge, of the deepest window of rows.
     rounds: int = 0
@@ -171,6 +181,10 @@ class Engine:
     Args:
         judge, embedder: None where there is none; an ask that needs one then fails with
             `needs_judge` or `needs_embedder`.
+        verifier: answers `Support`; where it is None the judge does.
+        cascade: lets the verifier decide only what it is sure of, and the judge the rest.
+        calibrations: by "verifier" and "judge", maps from the probability that a premise supports a
+            claim to the calibrated one. The store keeps what the model said.
         store: where answers are kept; a new store in memory if None.
         seed: added to the number of each sample; the same seed gives the same samples.
         claims: "judge" lets the judge split a text into claims, "sentences" takes its sentences.
@@ -182,6 +196,9 @@ class Engine:
         judge: Judge | None = None,
         embedder: Embedder | None = None,
         *,
+        verifier: Verifier | None = None,
+        cascade: Cascade | None = None,
+        calibrations: Mapping[str, Callable[[float], float]] | None = None,
         store: Store | None = None,
         seed: int = 0,
         claims: ClaimsFrom = "judge",
@@ -189,19 +206,26 @@ class Engine:
     ) -> None:
         self.judge = judge
         self.embedder = embedder
+        self.verifier = verifier
+        self.cascade = cascade
+        self.calibrations = dict(calibrations or {})
         self.store = store or Store(None)
         self.seed = seed
         self.claims = claims
         self.progress = progress
         self.usage = Usage()
         self._room = Room(judge) if judge is not None else None
+        self._expansions = dict(_EXPANSIONS)
+        if cascade is not None:
+            self._expansions[Support] = cascade.expand
         self._stopping = False
 
     def stop(self) -> None:
-        """Let `run` end once what the judge is computing is in the store; a signal handler may call it."""
+        """Let `run` end once what a model is computing is in the store; a signal handler may call it."""
         self._stopping = True
-        if isinstance(self.judge, Stoppable):
-            self.judge.stop()
+        for model in (self.judge, self.verifier):
+            if isinstance(model, Stoppable):
+                model.stop()
 
     def run(self, tasks: Iterable[tuple[Generator[Sequence[Ask], list[Any], Any], str]]) -> list[Any]:
         """Run (generator, language) tasks to their end; return what each returned, in order.
@@ -232,6 +256,9 @@ class Engine:
             n_rounds += self._round(pending, ready)
             pending.clear()
         self.usage.rounds = max(self.usage.rounds, n_rounds)
+        if self.cascade is not None:
+            self.usage.cascade_decided = self.cascade.n_decided
+            self.usage.cascade_to_judge = self.cascade.n_sent
         if self._room is not None:
             self._room.forget()
         return results
@@ -261,7 +288,7 @@ class Engine:
             task.done(stop.value)
             return
         except Exception as error:  # noqa: BLE001 - one row's bug must not lose the other rows
-            reason = f"metric_error:{_where(error)}"
+            reason = f"metric_error:{where(error)}"
             task.done(Failed(reason) if task.sees_failures else Unscored(reason))
             return
 
@@ -269,9 +296,9 @@ class Engine:
         task.slots = []
         task.n_open = 0
         for ask in asks:
-            if type(ask) is Support:  # the judge is the verifier
-                ask = Choose("support", (ask.premise, ask.claim), windowed="premise")
-            key = (ask, "" if type(ask) is Similar else task.language)
+            if type(ask) is Support and self.cascade is None:
+                ask = self._who_supports(ask)
+            key = (ask, "" if self._ignores_language(ask) else task.language)
             slot = memo.get(key)
             if slot is None:
                 slot = memo[key] = _Slot(*key, task.charged_to)
@@ -282,6 +309,17 @@ class Engine:
                 slot.waiters.append(task)
         if not task.n_open:
             ready.append(task)
+
+    def _who_supports(self, ask: Support) -> Ask:
+        """Where there is no verifier, the judge is."""
+        if self.verifier is not None:
+            return Verify(ask.premise, ask.claim)
+        return Choose("support", (ask.premise, ask.claim), windowed="premise")
+
+    def _ignores_language(self, ask: Ask) -> bool:
+        return type(ask) is Similar or (
+            type(ask) is Verify and self.verifier is not None and not self.verifier.prompted
+        )
 
     def _open(self, slot: _Slot, pending: list[_Slot], ready: list[_Task]) -> None:
         """Answer an ask at once, expand it into a task of its own, or leave it to the next round."""
@@ -294,6 +332,11 @@ class Engine:
                 _fill(slot, Failed("needs_embedder"), ready)
             else:
                 pending.append(slot)
+        elif isinstance(ask, Verify):
+            if not ask.premise.strip():
+                _fill(slot, Probability(0.0), ready)
+            else:
+                pending.append(slot)
         elif isinstance(ask, Claims) and (self.claims == "sentences" or room is None):
             _fill(slot, claims_from_sentences(ask), ready)
         elif room is None:
@@ -304,7 +347,7 @@ class Engine:
         elif isinstance(ask, Generate) or (isinstance(ask, Choose) and _fits(ask, slot.language, room)):
             pending.append(slot)
         else:
-            expansion = _EXPANSIONS[type(ask)](ask, slot.language, room)
+            expansion = self._expansions[type(ask)](ask, slot.language, room)
             done = partial(_fill, slot, ready=ready)
             ready.append(_Task(expansion, slot.language, done, slot.charged_to, sees_failures=True))
 
@@ -312,21 +355,25 @@ class Engine:
 
     def _round(self, pending: list[_Slot], ready: list[_Task]) -> bool:
         """Answer everything pending; return whether the judge was asked."""
+        self._check_stop()
         keys = [self._key(slot) for slot in pending]
         known = self.store.get(keys)
         similar: list[tuple[_Slot, bytes]] = []
         asked: list[tuple[_Slot, bytes]] = []
+        verify: list[tuple[_Slot, bytes]] = []
         for slot, key in zip(pending, keys, strict=True):
             record = known.get(key)
             if record is not None:
                 self.usage.from_store += 1
                 self.usage.cost_of(slot.charged_to).from_store += 1
-                _fill(slot, _decode(slot.ask, record), ready)
+                _fill(slot, self._decode(slot.ask, record), ready)
             else:
-                (similar if isinstance(slot.ask, Similar) else asked).append((slot, key))
+                kind = type(slot.ask)
+                (similar if kind is Similar else verify if kind is Verify else asked).append((slot, key))
         if self.progress is not None:
-            self.progress.round(len(similar) + len(asked))
+            self.progress.round(len(similar) + len(verify) + len(asked))
         try:
+            self._ask_verifier(verify, ready)
             self._ask_judge(asked, ready)
             self._ask_embedder(similar, ready)
         finally:
@@ -342,6 +389,9 @@ class Engine:
         if isinstance(ask, Similar):
             assert self.embedder is not None
             return key_of("similar", self.embedder.fingerprint, ask.a, ask.b)
+        if isinstance(ask, Verify):
+            assert self.verifier is not None
+            return key_of("support", self.verifier.fingerprint, slot.language, ask.premise, ask.claim)
         assert self.judge is not None
         assert isinstance(ask, Choose | Generate)
         prompt = load(ask.prompt, slot.language)
@@ -361,7 +411,7 @@ class Engine:
         calls = [_call(slot, self.seed) for slot, _ in asked]
         origin = self.store.origin(self.judge.name, self.judge.fingerprint)
         started = before = time.perf_counter()
-        for position, answer in _unbroken(self.judge, calls):
+        for position, answer in _unbroken("judge", self.judge.name, self.judge.answer(calls)):
             slot, key = asked[position]
             now = time.perf_counter()
             self.usage.cost_of(slot.charged_to).judge_s += now - before
@@ -371,12 +421,10 @@ class Engine:
                 _fill(slot, answer, ready)
             else:
                 self.store.put(key, record, origin)
-                _fill(slot, _decode(slot.ask, record), ready)
+                _fill(slot, self._decode(slot.ask, record), ready)
             self._count(calls[position], slot, answer)
-            if self._stopping:
-                if not isinstance(self.judge, Stoppable):
-                    break
-                self.judge.stop()  # the first time may have come before this batch began
+            if self._stopping and not _ends_early(self.judge):
+                break
         self.usage.judge_s += time.perf_counter() - started
         self._check_stop()
 
@@ -401,6 +449,44 @@ class Engine:
             n_tokens = answer.tokens.prompt + answer.tokens.output
         if self.progress is not None:
             self.progress.answered(1, n_tokens)
+
+    def _ask_verifier(self, asked: list[tuple[_Slot, bytes]], ready: list[_Task]) -> None:
+        """Send all pairs of the round at once; the verifier orders them as suits it."""
+        if not asked or self.verifier is None:
+            return
+        self._check_stop()
+        started = time.perf_counter()
+        origin = self.store.origin(self.verifier.name, self.verifier.fingerprint)
+        calls = [SupportCall(slot.ask.premise, slot.ask.claim, slot.language or "en") for slot, _ in asked]  # type: ignore[union-attr]
+        for position, answer in _unbroken("verifier", self.verifier.name, self.verifier.verify(calls)):
+            slot, key = asked[position]
+            record = _encode(answer)
+            if record is None:
+                _fill(slot, answer, ready)
+                self.usage.failed += 1
+            else:
+                self.store.put(key, record, origin)
+                _fill(slot, self._decode(slot.ask, record), ready)
+            n_tokens = answer.n_tokens if isinstance(answer, Supported) else 0
+            self.usage.verified += 1
+            self.usage.verified_tokens += n_tokens
+            if self.progress is not None:
+                self.progress.answered(1, n_tokens)
+            if self._stopping and not _ends_early(self.verifier):
+                break
+        self.usage.verifier_s += time.perf_counter() - started
+        self._check_stop()
+
+    def _decode(self, ask: Ask, record: dict[str, Any]) -> Any:
+        """Return the answer that a stored record gives to `ask`, calibrated where there is a calibration."""
+        answer = _decode(ask, record)
+        if isinstance(ask, Verify):
+            calibrate = self.calibrations.get("verifier")
+        elif isinstance(ask, Choose) and ask.prompt == "support":
+            calibrate = self.calibrations.get("judge")
+        else:
+            return answer
+        return Probability.within(calibrate(answer), answer.window) if calibrate else answer
 
     def _ask_embedder(self, asked: list[tuple[_Slot, bytes]], ready: list[_Task]) -> None:
         """Embed each distinct text once and take all cosines in one operation; in a large round, in a few."""
@@ -450,6 +536,9 @@ _EMBEDDED_PAIRS = 2048
 #: An embedder that fails is given half as much, until the text is found that it can't take, or so often.
 _EMBEDDER_FAILURES = 24
 
+#: What a reasoning model ends its thoughts with.
+THINK_CLOSE = "</think>"
+
 #: Half of a \\uXXXX pair in JSON text: half a character, which no tokenizer or file can take.
 _LONE_SURROGATE = re.compile(
     r"\\u[dD][89abAB][\da-fA-F]{2}(?!\\u[dD][c-fC-F])"
@@ -470,33 +559,38 @@ def _prefix_order(item: tuple[_Slot, bytes]) -> tuple[bool, str, str, tuple[str,
     return isinstance(ask, Choose), ask.prompt, item[0].language, ask.values
 
 
-def _unbroken(judge: Judge, calls: list[Call]) -> Iterator[tuple[int, Answer]]:
-    """Pass on the judge's answers; where it breaks down, say so in one message that quotes nothing."""
+_Answer = TypeVar("_Answer")
+
+
+def _unbroken(role: str, name: str, answers: Iterator[tuple[int, _Answer]]) -> Iterator[tuple[int, _Answer]]:
+    """Pass on a model's answers; where it breaks down, say so in one message that quotes nothing."""
     try:
-        yield from judge.answer(calls)
+        yield from answers
     except UserError:
         raise
-    except Exception as error:
+    except Exception as error:  # noqa: BLE001 - whatever it is, its message may quote a prompt
         raise UserError(
-            f"the judge {judge.name!r} broke down",
+            f"the {role} {name!r} broke down",
             {
-                "found": _where(error),
+                "found": where(error),
                 "kept": "every answer that was known before",
                 "to fix": "give the same command again: it goes on where it stopped",
             },
-        ) from error
+        ) from None  # a traceback would show the error's message, which may quote a prompt
+
+
+def _ends_early(model: Judge | Verifier) -> bool:
+    """Tell a model to stop, if it can: the first time may have come before its batch began."""
+    if not isinstance(model, Stoppable):
+        return False
+    model.stop()
+    return True
 
 
 def _embedder_failure(error: Exception) -> Failed:
     from offline_judge.backends.batching import is_out_of_memory
 
-    return Failed("embedder_out_of_memory" if is_out_of_memory(error) else "embedder_error", _where(error))
-
-
-def _where(error: Exception) -> str:
-    """Name an error by its class and line: its message may quote a row."""
-    frame = traceback.extract_tb(error.__traceback__)[-1]
-    return f"{type(error).__name__}@{Path(frame.filename).name}:{frame.lineno}"
+    return Failed("embedder_out_of_memory" if is_out_of_memory(error) else "embedder_error", where(error))
 
 
 def _fits(ask: Choose, language: str, room: Room) -> bool:
@@ -528,8 +622,10 @@ def _call(slot: _Slot, seed: int) -> Call:
     return GenerateCall(messages, ask.schema, ask.max_tokens, ask.temperature, seed + ask.sample)
 
 
-def _encode(answer: Answer) -> dict[str, Any] | None:
+def _encode(answer: Answer | Supported) -> dict[str, Any] | None:
     """Return what the store keeps of an answer; a failure is not kept, since a second try may succeed."""
+    if isinstance(answer, Supported):
+        return {"p": answer.probability, "window": answer.window}
     if isinstance(answer, Chosen):
         return {"p": answer.probabilities}
     if isinstance(answer, Generated):
@@ -541,18 +637,37 @@ def _decode(ask: Ask, record: dict[str, Any]) -> Any:
     """Return the answer that a stored record gives to `ask`: the only way an answer reaches a task."""
     if isinstance(ask, Similar):
         return Failed("zero_vector") if record["cosine"] is None else record["cosine"]
+    if isinstance(ask, Verify):
+        window = record["window"]
+        return Probability.within(record["p"], window and tuple(window))
     if isinstance(ask, Choose):
         return Probability(record["p"][0])
     assert isinstance(ask, Generate)
     if record["finish"] == "length":
         return Failed(CUT)
-    # A reasoning model may think first; what counts stands after its thoughts.
-    text = _LONE_SURROGATE.sub(r"\\ufffd", record["text"].rpartition("</think>")[2])
-    try:
-        answer = json.loads(text)
-    except ValueError:
-        return Failed("judge_not_json")
-    return answer if _validator(ask.schema).is_valid(answer) else Failed("judge_schema")
+    text = _LONE_SURROGATE.sub(r"\\ufffd", record["text"])
+    # A reasoning model may think first; what counts stands after its thoughts. The JSON itself may quote
+    # a row that holds the mark, so the whole text is tried before it.
+    for candidate in (text, text.partition(THINK_CLOSE)[2]):
+        try:
+            answer = json.loads(candidate, object_pairs_hook=_each_key_once)
+        except _KeyTwiceError:
+            return Failed("judge_schema")
+        except ValueError:
+            continue
+        return answer if _validator(ask.schema).is_valid(answer) else Failed("judge_schema")
+    return Failed("judge_not_json")
+
+
+class _KeyTwiceError(Exception):
+    pass
+
+
+def _each_key_once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    answer = dict(pairs)
+    if len(answer) < len(pairs):
+        raise _KeyTwiceError
+    return answer
 
 
 @lru_cache(maxsize=4096)

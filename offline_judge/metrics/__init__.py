@@ -1,6 +1,7 @@
 """The metrics: one file each. Importing this package registers all of them."""
 
 from offline_judge.metrics.answer_correctness import AnswerCorrectness
+from offline_judge.metrics.context_focus import ContextFocus
 from offline_judge.metrics.context_precision import ContextPrecision, ContextPrecisionWithoutReference
 from offline_judge.metrics.context_recall import ContextRecall
 from offline_judge.metrics.context_relevance import ContextRelevance
@@ -27,6 +28,7 @@ DEFAULT = (
 __all__ = [
     "DEFAULT",
     "AnswerCorrectness",
+    "ContextFocus",
     "ContextPrecision",
     "ContextPrecisionWithoutReference",
     "ContextRecall",

@@ -18,7 +18,7 @@ from offline_judge.schema import ScorableRow
     source="RAGAS 0.4 documentation, answer correctness",
     version=1,
     range="[-0.25, 1]",
-    uses=("judge", "embedder"),
+    uses=("verifier", "embedder"),
 )
 @dataclass(frozen=True)
 class AnswerCorrectness:

@@ -13,7 +13,7 @@ from offline_judge.numeric import Padded, masked_mean
 from offline_judge.schema import ScorableRow
 
 
-@metric(source="RAGAS 0.4 documentation, LLM-based context recall", version=1)
+@metric(source="RAGAS 0.4 documentation, LLM-based context recall", version=1, uses=("verifier",))
 @dataclass(frozen=True)
 class ContextRecall:
     """Share of the reference's claims that the retrieved chunks support, in [0, 1].

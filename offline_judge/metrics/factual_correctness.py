@@ -17,6 +17,7 @@ from offline_judge.schema import ScorableRow
 @metric(
     source="RAGAS 0.4 documentation, factual correctness",
     version=1,
+    uses=("verifier",),
     asks_with=("atomicity", "coverage"),
 )
 @dataclass(frozen=True)

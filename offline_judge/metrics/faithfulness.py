@@ -13,7 +13,7 @@ from offline_judge.numeric import Padded, masked_mean
 from offline_judge.schema import ScorableRow
 
 
-@metric(source="Es et al. 2024, arXiv:2309.15217, section 3", version=1)
+@metric(source="Es et al. 2024, arXiv:2309.15217, section 3", version=1, uses=("verifier",))
 @dataclass(frozen=True)
 class Faithfulness:
     """Share of the response's claims that the retrieved chunks support, in [0, 1].

@@ -15,7 +15,10 @@ from offline_judge.schema import ScorableRow
 
 
 @metric(
-    source="Ru et al. 2024, RAGChecker, arXiv:2408.08067; RAGAS 0.4 documentation", version=1, better="lower"
+    source="Ru et al. 2024, RAGChecker, arXiv:2408.08067; RAGAS 0.4 documentation",
+    version=1,
+    better="lower",
+    uses=("verifier",),
 )
 @dataclass(frozen=True)
 class NoiseSensitivity:

@@ -71,7 +71,8 @@ def metric(
         range: the values that the score can take.
         better: which end of the range is the good one.
         aliases: other names of the same metric.
-        uses: the models that it asks: "judge", "embedder".
+        uses: the models that it asks: "judge" for anything, "verifier" for `Claims` and `Support` alone
+            (the judge, where there is no verifier), "embedder".
         asks_with: settings that change what is asked. The others only change the score, so
             `rescore` may change them.
 

@@ -12,6 +12,7 @@ from __future__ import annotations
 import hashlib
 import re
 import sys
+import unicodedata
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import cache
@@ -29,14 +30,19 @@ LANGUAGES = ("en", "ko")
 _FOLDER = Path(__file__).parent
 _FIELD = re.compile(r"\{(\w+)\}")
 _TAG = re.compile(r"</?(\w+)>")
+_NAME = re.compile(r"[\s/\\]*(\w+)")
+_OPENING = re.compile("[<＜﹤](?=(.{1,64}))", re.DOTALL)
+#: Raised whenever the same values fill a template in another way: it goes into every prompt's digest.
+_FENCE_VERSION = 2
 
 
 @dataclass(frozen=True, slots=True)
 class Prompt:
     """One prompt in one language.
 
-    `digest` is the hash of everything in the file: it goes into the key of every stored answer,
-    so an edited prompt never meets an old answer even where its version was forgotten.
+    `digest` is the hash of everything in the file and of how its fields are filled: it goes into the
+    key of every stored answer, so an edited prompt never meets an old answer even where its version was
+    forgotten.
     """
 
     id: str
@@ -64,23 +70,31 @@ class Prompt:
 
     def _fence(self, text: str) -> str:
         # Only our own tags matter: other markup in a chunk is content and stays as it is.
-        if "<" not in text:
-            return text
-        return _TAG.sub(lambda m: f"‹{m[0][1:-1]}›" if m[1].lower() in self.tags else m[0], text)
+        return _OPENING.sub(lambda match: "‹" if self._is_tag(match[1]) else match[0], text)
+
+    def _is_tag(self, text: str) -> bool:
+        """Tell whether what stands behind a `<` is one of our tags, or reads like one."""
+        if not text.isascii():  # full-width letters, invisible characters
+            text = unicodedata.normalize("NFKC", text)
+            text = "".join(one for one in text if unicodedata.category(one) != "Cf")
+        name = _NAME.match(text)
+        return name is not None and name[1].lower() in self.tags
 
 
-@cache
 def load(prompt_id: str, language: str) -> Prompt:
-    """Load `prompts/<language>/<prompt_id>.toml`; a language without a file gets the English one.
+    """Load `prompts/<language>/<prompt_id>.toml`; a language that is not ours gets the English one.
 
     An id that ends in `.toml` is the path of a file of the caller's own, whatever the language.
     """
+    return _load(prompt_id, language if language in LANGUAGES else "en")
+
+
+@cache
+def _load(prompt_id: str, language: str) -> Prompt:
     path = _FOLDER / language / f"{prompt_id}.toml"
     if prompt_id.endswith(".toml"):
         path = Path(prompt_id)
         prompt_id = path.stem
-    elif not path.is_file():
-        language, path = "en", _FOLDER / "en" / f"{prompt_id}.toml"
     raw = path.read_bytes()
     content = tomllib.loads(raw.decode("utf-8"))
     template = content["user"].strip()
@@ -88,7 +102,7 @@ def load(prompt_id: str, language: str) -> Prompt:
         id=prompt_id,
         language=language,
         version=content["version"],
-        digest=hashlib.sha256(raw).hexdigest()[:16],
+        digest=hashlib.sha256(b"%d:" % _FENCE_VERSION + raw).hexdigest()[:16],
         fields=tuple(dict.fromkeys(_FIELD.findall(template))),
         options=tuple(content.get("options", ())),
         head=(),

@@ -23,6 +23,7 @@ class Parquet:
         self._path = path
         self.label = str(path)
         self.name = path.stem
+        self.files: tuple[Path, ...] = (path,)
 
     def columns(self) -> tuple[object, ...]:
         """Names in the file's schema.
@@ -68,7 +69,7 @@ class SavedDataset:
         """
         self.label = str(folder)
         self.name = folder.resolve().name
-        self._files = _data_files(folder)
+        self.files: tuple[Path, ...] = _data_files(folder)
 
     def columns(self) -> tuple[object, ...]:
         """Names in the schema of the first file.
@@ -76,7 +77,7 @@ class SavedDataset:
         Raises:
             UserError: a file is no Arrow stream.
         """
-        for file in self._files:
+        for file in self.files:
             with _open_stream(file) as stream:
                 return tuple(stream.schema.names)
         return ()
@@ -87,13 +88,14 @@ class SavedDataset:
         Raises:
             UserError: a file is no Arrow stream.
         """
-        return enumerate((row for file in self._files for row in _stream_rows(file, list(used))), 1)
+        return enumerate((row for file in self.files for row in _stream_rows(file, list(used))), 1)
 
 
 def _stream_rows(file: Path, used: list[str]) -> Iterator[object]:
     with _open_stream(file) as stream:
         for batch in stream:
             chosen = batch.select(used)
+            chosen.validate(full=True)  # Arrow trusts a file's offsets unless it is asked not to
             for start in range(0, batch.num_rows, _ROWS_PER_BATCH):
                 yield from chosen.slice(start, _ROWS_PER_BATCH).to_pylist()
 
@@ -104,7 +106,7 @@ def _open_stream(file: Path) -> Iterator[Any]:
 
     with (
         _arrow_errors(f"{file} is not an Arrow stream, or damaged"),
-        pyarrow.memory_map(str(file)) as source,
+        pyarrow.OSFile(str(file)) as source,  # a mapped file that shrinks would kill the process
         pyarrow.ipc.open_stream(source) as stream,
     ):
         yield stream
@@ -117,14 +119,15 @@ def _arrow_errors(message: str) -> Iterator[None]:
 
     try:
         yield
-    except (pyarrow.ArrowException, OSError, UnicodeDecodeError) as error:
+    except (pyarrow.ArrowException, OSError, ValueError, KeyError, OverflowError) as error:
+        # Beside pyarrow's own: a date that Python can't hold, text that is no UTF-8, a lacking column.
         raise UserError(message, {"found": type(error).__name__, "to fix": "write the data anew"}) from None
 
 
-def _data_files(folder: Path) -> list[Path]:
+def _data_files(folder: Path) -> tuple[Path, ...]:
     splits_file, state_file = folder / "dataset_dict.json", folder / "state.json"
     if splits_file.is_file():
-        splits = _read_json(splits_file).get("splits", [])
+        splits = _as_list(_read_json(splits_file).get("splits"))
         raise UserError(
             f"{folder} holds {len(splits)} data sets",
             {"to fix": "choose one: " + ", ".join(str(folder / str(split)) for split in splits)},
@@ -137,18 +140,29 @@ def _data_files(folder: Path) -> list[Path]:
                 "to fix": "give a file, or a folder written by Dataset.save_to_disk",
             },
         )
-    names = [entry["filename"] for entry in _read_json(state_file).get("_data_files", [])]
+    entries = _read_json(state_file).get("_data_files")
+    found = [entry.get("filename") if isinstance(entry, dict) else None for entry in _as_list(entries)]
+    names = [name for name in found if isinstance(name, str) and Path(name).name == name]
+    if not names or len(names) < len(found):
+        raise UserError(
+            f"{state_file} is damaged",
+            {"found": "no list of data files in this folder", "to fix": "save the data set anew"},
+        )
     missing = [name for name in names if not (folder / name).is_file()]
     if missing:
         raise UserError(f"{folder}: data files are missing", {"looked for": ", ".join(missing)})
-    return [folder / name for name in names]
+    return tuple(folder / name for name in names)
 
 
 def _read_json(path: Path) -> dict[str, Any]:
     try:
         value = json.loads(path.read_text(encoding="utf-8"))
-    except ValueError:
+    except (OSError, ValueError, RecursionError):
         value = None
     if not isinstance(value, dict):
         raise UserError(f"{path} is damaged", {"to fix": "save the data set anew"})
     return value
+
+
+def _as_list(value: object) -> list[Any]:
+    return value if isinstance(value, list) else []

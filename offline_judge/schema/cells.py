@@ -119,10 +119,13 @@ def as_id(value: object, notes: Counter[str]) -> str | None:
         return _clean(value, notes) if value.strip() else None
     if _is_missing(value):
         return None
-    if isinstance(value, numbers.Integral) and not isinstance(value, bool):
-        return str(int(value))
-    if isinstance(value, float) and value.is_integer():  # pandas turns whole numbers with gaps into floats
-        return str(int(value))
+    is_whole = isinstance(value, numbers.Integral) and not isinstance(value, bool)
+    # pandas turns whole numbers with gaps into floats.
+    if is_whole or (isinstance(value, float) and value.is_integer()):
+        try:
+            return str(int(value))  # type: ignore[call-overload]
+        except ValueError:
+            raise CellError("a number of too many digits where an id belongs", "write it as text") from None
     raise CellError(f"{kind(value)} where an id belongs", "write ids as text or whole numbers")
 
 
@@ -149,7 +152,8 @@ def kind(value: object) -> str:
         word = "text"
     else:
         word = "a value"
-    return f"{word} ({'null' if value is None else type(value).__name__})"
+    name = "null" if value is None else "dict" if isinstance(value, dict) else type(value).__name__
+    return f"{word} ({name})"
 
 
 def _as_items(value: object, notes: Counter[str]) -> list[object] | tuple[object, ...] | None:
@@ -189,8 +193,8 @@ def _parse_list(text: str) -> list[object] | None:
     for parse in (json.loads, _python_literal):
         try:
             value = parse(text)
-        except (ValueError, SyntaxError, MemoryError, RecursionError):
-            continue
+        except (ValueError, TypeError, SyntaxError, MemoryError, RecursionError):
+            continue  # TypeError: a Python set or dict of what can't be in one
         return value if isinstance(value, list) else None
     if _LIST_OF_TEXT.match(text):
         raise CellError(

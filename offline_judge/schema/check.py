@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import difflib
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 
 from offline_judge.errors import UserError
 from offline_judge.schema.columns import ALIASES, COLUMNS, list_columns
+from offline_judge.schema.reader import shown
 from offline_judge.schema.row import Row
 from offline_judge.schema.source import RowSource
 
@@ -32,6 +33,8 @@ class MetricCoverage:
     needs: tuple[str, ...]
     n_scorable: int
     gaps: tuple[Gap, ...]
+    #: What stops every row whatever columns it has, such as a model that is not there.
+    unanswered: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,11 +53,16 @@ class Coverage:
         return [
             (
                 metric.metric,
-                f"{metric.n_scorable} of {self.n_rows}",
-                "; ".join(map(self._describe, metric.gaps)),
+                f"{0 if metric.unanswered else metric.n_scorable} of {self.n_rows}",
+                "; ".join(filter(None, (metric.unanswered, *map(self._describe, metric.gaps)))),
             )
             for metric in self.metrics
         ]
+
+    def without(self, metrics: Collection[str], why: str) -> Coverage:
+        """Return the table with some metrics marked as unanswered; their rows will be unscored."""
+        marked = [replace(one, unanswered=why) if one.metric in metrics else one for one in self.metrics]
+        return replace(self, metrics=tuple(marked))
 
     def stopped(self) -> tuple[str, ...]:
         """Names of the metrics that can't be scored for any row."""
@@ -83,7 +91,7 @@ class Coverage:
         if gap.n_rows == self.n_rows:
             return f"{gap.column} missing in every row"
         more = ", …" if gap.n_rows > len(gap.first_ids) else ""
-        return f"{gap.column} missing in {gap.n_rows}: {', '.join(gap.first_ids)}{more}"
+        return f"{gap.column} missing in {gap.n_rows}: {', '.join(map(shown, gap.first_ids))}{more}"
 
     def _why_stopped(self, metric: MetricCoverage) -> str:
         columns = [gap.column for gap in metric.gaps if gap.n_rows == self.n_rows]

@@ -6,6 +6,7 @@ import difflib
 from collections.abc import Collection, Iterable, Mapping, Set
 
 from offline_judge.errors import UserError
+from offline_judge.schema.reader import shown
 
 #: The columns that metrics read, by their RAGAS 0.2 names.
 COLUMNS = (
@@ -144,9 +145,11 @@ class Layout:
         """
         for field, yours in self._column_map.items():
             if yours not in self._seen:
+                details = {"data has": list_columns(self.columns)}
+                if aliases := [name for name in self._seen if _CANONICAL.get(name) == field]:
+                    details["to fix"] = f"leave it out of the map: {aliases[0]!r} is understood unasked"
                 raise UserError(
-                    f"{self._label}: no column {yours!r}, which column_map gives for {field!r}",
-                    {"data has": list_columns(self.columns)},
+                    f"{self._label}: no column {yours!r}, which column_map gives for {field!r}", details
                 )
 
 
@@ -160,14 +163,15 @@ def check_distinct(columns: Iterable[object], label: str) -> None:
     for name in columns:
         if name in seen and name != "":
             raise UserError(
-                f"{label}: two columns are named {name!r}", {"to fix": "rename or drop one of them"}
+                f"{label}: two columns are named {shown(str(name))!r}",
+                {"to fix": "rename or drop one of them"},
             )
         seen.add(name)
 
 
 def list_columns(columns: Collection[str], at_most: int = 20) -> str:
     """Name columns for an error message: the first `at_most`, and how many more there are."""
-    names = [name if len(name) <= 60 else f"{name[:60]}…" for name in list(columns)[:at_most]]
+    names = [shown(name) for name in list(columns)[:at_most]]
     if len(columns) > at_most:
         names.append(f"and {len(columns) - at_most} more")
     return ", ".join(names) or "no columns"

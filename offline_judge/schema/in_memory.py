@@ -6,6 +6,7 @@ pandas and datasets are known by what their objects can do, so that neither is i
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Mapping
+from pathlib import Path
 from typing import Any, Literal
 
 from offline_judge.errors import UserError
@@ -45,13 +46,17 @@ def in_memory_reader(source: object) -> Reader:
 
 
 def _is_column(value: object) -> bool:
-    return isinstance(value, (list, tuple)) or hasattr(value, "tolist")
+    # A number or a 0-dimensional array of numpy has `tolist` too.
+    return isinstance(value, (list, tuple)) or (
+        hasattr(value, "tolist") and getattr(value, "shape", None) != ()
+    )
 
 
 class _InMemory:
     unit: Literal["line", "row"] = "row"
     name = "rows"
     one_shot = False
+    files: tuple[Path, ...] = ()
 
 
 class Records(_InMemory):

@@ -26,10 +26,11 @@ from offline_judge.schema.cells import (
 )
 from offline_judge.schema.columns import Layout, canonical_column_map, check_distinct
 from offline_judge.schema.in_memory import in_memory_reader
-from offline_judge.schema.reader import Reader, location
+from offline_judge.schema.reader import Reader, location, shown
 from offline_judge.schema.row import Row, row_to_json
 from offline_judge.schema.spool import Spool
-from offline_judge.schema.text_files import Csv, Json, JsonLines
+from offline_judge.schema.text_files import Csv, Json, JsonLines, KeyTwice
+from offline_judge.schema.unchanged import Unchanged
 
 _FILE_READERS: dict[str, Callable[[Path], Reader]] = {
     ".jsonl": JsonLines,
@@ -39,6 +40,8 @@ _FILE_READERS: dict[str, Callable[[Path], Reader]] = {
     ".tsv": lambda path: Csv(path, "\t"),
     ".parquet": Parquet,
 }
+
+_ROWS_PER_LOOK = 1024
 
 _Converter: TypeAlias = Callable[[object, Counter[str]], Any]
 #: Field of the row, column of the data, how to convert its cells, where to count notes.
@@ -89,6 +92,7 @@ class RowSource:
         self._reader = reader
         self._column_map = canonical_column_map(column_map)
         self._spool: Spool | None = None
+        self._unchanged = Unchanged(reader.label, reader.files)
         self.name = reader.name
         #: How many rows there are; None before a pass has come to the end.
         self.n_rows: int | None = None
@@ -137,6 +141,23 @@ class RowSource:
         self.close()
 
     def _read(self) -> Iterator[Row]:
+        """Read all rows; a file that changes meanwhile is an error, whatever else it looks like."""
+        self._unchanged.check()
+        try:
+            for n_read, row in enumerate(self._read_rows(), 1):
+                if n_read % _ROWS_PER_LOOK == 0:
+                    self._unchanged.check()
+                yield row
+        except OSError as error:
+            self._unchanged.check()
+            found = error.strerror or type(error).__name__
+            raise UserError(f"{self._reader.label} can't be read", {"found": found}) from None
+        except UserError:
+            self._unchanged.check()
+            raise
+        self._unchanged.check()
+
+    def _read_rows(self) -> Iterator[Row]:
         reader = self._reader
         layout = Layout(self._column_map, reader.label)
         if (columns := reader.columns()) is not None:
@@ -152,6 +173,11 @@ class RowSource:
                 raise UserError(
                     f"{location(reader, number)}: {kind(record)} where a row belongs",
                     {"to fix": "make each row an object: column names and values"},
+                )
+            if isinstance(record, KeyTwice):
+                raise UserError(
+                    f"{location(reader, number, record.twice)}: the name stands twice in this row",
+                    {"to fix": "keep one of the two"},
                 )
             if columns is None and not layout.covers(record.keys()):
                 layout.add(record)
@@ -184,9 +210,8 @@ class RowSource:
         return Row(index=index, **values)
 
     def _duplicate_id(self, row_id: str, first: int, second: int, column: str | None) -> UserError:
-        shown = row_id if len(row_id) <= 60 else f"{row_id[:60]}…"
         return UserError(
-            f"{self._reader.label}: the id {shown!r} stands twice in column {column!r}",
+            f"{self._reader.label}: the id {shown(row_id)!r} stands twice in column {column!r}",
             {
                 "found": f"{self._reader.unit}s {first} and {second}",
                 "to fix": "give every row an id of its own, or leave the column out",

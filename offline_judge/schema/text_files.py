@@ -5,6 +5,7 @@ from __future__ import annotations
 import codecs
 import csv
 import json
+from collections import Counter
 from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager
 from itertools import zip_longest
@@ -14,6 +15,7 @@ from typing import Literal, TextIO
 from offline_judge.errors import UserError
 from offline_judge.schema.cells import kind
 from offline_judge.schema.columns import check_distinct
+from offline_judge.schema.reader import shown
 
 _MAX_FIELD_CHARACTERS = 64 * 2**20
 _SAMPLE_BYTES = 8192
@@ -34,6 +36,7 @@ class _TextFile:
         self.path = path
         self.label = str(path)
         self.name = path.stem
+        self.files: tuple[Path, ...] = (path,)
 
     def columns(self) -> tuple[object, ...] | None:
         """Return None: each record names its own."""
@@ -58,7 +61,8 @@ class JsonLines(_TextFile):
 
     def _parse(self, line: str, number: int) -> object:
         try:
-            return json.loads(line.rstrip())  # so that an error at the end has this line's column
+            # Without the line break an error at the end has this line's column.
+            return json.loads(line.rstrip(), object_pairs_hook=_object)
         except (ValueError, RecursionError) as error:
             details = {"to fix": "write one JSON object a line"}
             if number == 1 and line.lstrip().startswith(("[", "{")):
@@ -86,7 +90,7 @@ class Json(_TextFile):
         with _open_text(self.path) as file:
             text = file.read()
         try:
-            document = json.loads(text)
+            document = json.loads(text, object_pairs_hook=_object)
         except (ValueError, RecursionError) as error:
             details = {"to fix": "write one JSON text, or name a file with one object a line .jsonl"}
             place = self.label
@@ -94,6 +98,11 @@ class Json(_TextFile):
                 place += f", line {error.lineno}, column {error.colno}"
             raise _broken_json(place, error, details) from None
         del text
+        if isinstance(document, KeyTwice):
+            raise UserError(
+                f"{self.label}: the name {shown(document.twice)!r} stands twice",
+                {"to fix": "keep one of the two"},
+            )
         if isinstance(document, dict) and _is_list_of_objects(document.get("data")):
             document = document["data"]
         if isinstance(document, list):
@@ -187,6 +196,21 @@ class Csv(_TextFile):
                 yield number, row
 
 
+class KeyTwice(dict[str, object]):
+    """A JSON object in which `twice`, a key, stands more than once: one of its values would be lost."""
+
+    twice: str
+
+
+def _object(pairs: list[tuple[str, object]]) -> dict[str, object]:
+    made = dict(pairs)
+    if len(made) == len(pairs):
+        return made
+    marked = KeyTwice(made)
+    marked.twice = next(key for key, n in Counter(key for key, _ in pairs).items() if n > 1)
+    return marked
+
+
 def records_of_columns(columns: Mapping[str, Collection[object]], label: str) -> Iterator[tuple[int, object]]:
     """Yield (row, record) from columns given as equally long lists.
 
@@ -195,7 +219,7 @@ def records_of_columns(columns: Mapping[str, Collection[object]], label: str) ->
     """
     lengths = {name: len(column) for name, column in columns.items()}
     if len(set(lengths.values())) > 1:
-        found = ", ".join(f"{name} {n}" for name, n in list(lengths.items())[:20])
+        found = ", ".join(f"{shown(str(name))} {n}" for name, n in list(lengths.items())[:20])
         raise UserError(f"{label}: the columns are not equally long", {"found": found})
     rows = zip_longest(*columns.values())
     return enumerate((dict(zip(columns, row, strict=True)) for row in rows), 1)

@@ -1,6 +1,13 @@
 """What the rest of the package needs to know about a text: its language, its sentences, windows over it."""
 
-from offline_judge.text.language import PROMPT_LANGUAGES, language_of, prompt_language, same_script
+from offline_judge.text.language import (
+    PROMPT_LANGUAGES,
+    language_of,
+    prompt_language,
+    prompt_language_named,
+    same_script,
+)
+from offline_judge.text.overlap import word_overlap, words
 from offline_judge.text.sentences import Sentence, split_sentences
 from offline_judge.text.windows import Window, windows
 
@@ -10,7 +17,10 @@ __all__ = [
     "Window",
     "language_of",
     "prompt_language",
+    "prompt_language_named",
     "same_script",
     "split_sentences",
     "windows",
+    "word_overlap",
+    "words",
 ]

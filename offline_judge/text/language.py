@@ -55,6 +55,12 @@ def prompt_language(text: str) -> PromptLanguage:
     return "ko" if language_of(text) == "ko" else "en"
 
 
+def prompt_language_named(code: str) -> PromptLanguage:
+    """Language of the prompt to use for a language code: "ko" for "ko", "KO" or "ko-KR", else "en"."""
+    named = re.fullmatch(r"ko(?:r|rean)?(?:-\w+)*", code.strip().replace("_", "-"), re.IGNORECASE)
+    return "ko" if named else "en"
+
+
 def same_script(a: str, b: str) -> bool:
     """Whether `b` is written mainly in the script of `a`; True where either has no letters.
 

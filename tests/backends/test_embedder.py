@@ -74,3 +74,31 @@ def test_pickled_weights_are_not_loaded(shelf_model, tmp_path):
     shutil.copytree(shelf_model("all-minilm-l6-v2"), tmp_path / "m", ignore=lambda *_: ["model.safetensors"])
     with pytest.raises(UserError, match="no safetensors weights"):
         open_embedder(tmp_path / "m", name="m", fingerprint="f")
+
+
+def test_batches_are_halved_where_memory_does_not_suffice(embedder, monkeypatch):
+    texts = [f"Text number {n}." for n in range(100)]
+    expected = embedder.embed(texts)
+    plain, sizes = embedder._model.encode, []
+
+    def encode(texts, *, batch_size, **settings):
+        sizes.append(batch_size)
+        if batch_size > 10:
+            raise torch.OutOfMemoryError("CUDA out of memory")
+        return plain(texts, batch_size=batch_size, **settings)
+
+    monkeypatch.setattr(embedder._model, "encode", encode)
+    monkeypatch.setattr(embedder, "_batch_size", 64)
+    assert torch.allclose(embedder.embed(texts), expected, atol=1e-6)
+    embedder.embed(texts)
+    assert sizes == [64, 32, 16, 8, 8]
+
+
+def test_memory_that_does_not_suffice_for_one_text_is_an_error(embedder, monkeypatch):
+    def encode(texts, **settings):
+        raise MemoryError
+
+    monkeypatch.setattr(embedder._model, "encode", encode)
+    monkeypatch.setattr(embedder, "_batch_size", 64)
+    with pytest.raises(MemoryError):
+        embedder.embed(["a"])

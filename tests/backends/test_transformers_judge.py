@@ -201,3 +201,58 @@ def test_batches_hold_to_the_token_budget_and_the_longest_comes_first(tiny):
 
 def test_token_counts_of_texts_are_without_the_template(tiny):
     assert tiny.n_tokens(["", "The sun", "The sun is"]) == [0, 2, 3]
+
+
+# Memory that does not suffice, and stopping ------------------------------------------------------
+
+
+PREMISES = [" ".join(f"{word}{n}" for n in range(60)) for word in ("tree", "sea", "iron")]
+CHOICES = [choose(premise, f"The {n}th word is long.") for premise in PREMISES for n in range(20)]
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        torch.OutOfMemoryError("CUDA out of memory"),
+        RuntimeError("DefaultCPUAllocator: can't allocate memory: you tried to allocate 8 bytes"),
+        MemoryError(),
+    ],
+)
+@pytest.mark.parametrize("at", [1, 2, 3, 4])
+def test_memory_that_runs_out_half_way_changes_no_answer(tiny, monkeypatch, error, at):
+    """In the last layer, when the layers before have extended the keys and values of the prefix."""
+    expected = answers(tiny, CHOICES)
+    layer = tiny._model[0]._model.model.layers[-1]
+    plain, n_passes = layer.forward, 0
+
+    def forward(*args, **kwargs):
+        nonlocal n_passes
+        n_passes += 1
+        if n_passes == at:
+            raise error
+        return plain(*args, **kwargs)
+
+    monkeypatch.setattr(layer, "forward", forward)
+    found = answers(tiny, CHOICES)
+    assert n_passes > at
+    for one, other in zip(found, expected, strict=True):
+        assert one.probabilities == pytest.approx(other.probabilities, abs=1e-5)
+
+
+def test_another_error_is_not_taken_for_a_lack_of_memory(tiny, monkeypatch):
+    def forward(*args, **kwargs):
+        raise RuntimeError("a shape does not fit")
+
+    monkeypatch.setattr(tiny._model[0]._model.model.layers[-1], "forward", forward)
+    with pytest.raises(RuntimeError, match="shape"):
+        list(tiny.answer(CHOICES))
+
+
+def test_after_stop_the_batch_under_way_is_given_and_no_other_begun(tiny):
+    calls = [*CHOICES, *(generate(text=text) for text in TEXTS)]
+    seen = []
+    for position, _ in tiny.answer(calls):
+        seen.append(position)
+        tiny.stop()
+    assert 1 < len(seen) <= 16
+    assert len(answers(tiny, calls)) == len(calls)  # the next time it is whole again

@@ -130,3 +130,13 @@ def test_a_plain_script_says_nothing_and_leaves_no_process(shelf_model, tmp_path
     assert found.returncode == 0, found.stderr
     assert found.stdout.split() == ["1", "[]"]
     assert found.stderr == ""
+
+
+def test_after_stop_no_further_step_is_made(judge):
+    seen = []
+    for position, _ in judge.answer(CHOICES):
+        seen.append(position)
+        judge.stop()
+    assert 0 < len(seen) < len(CHOICES)
+    assert not judge._llm.llm_engine.has_unfinished_requests()
+    assert len(answers(judge, CHOICES)) == len(CHOICES)  # the next time it is whole again

@@ -12,7 +12,7 @@ from agreement_statistics import (
     wilson,
     with_interval,
 )
-from hypothesis import assume, given
+from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from scipy import stats
 from sklearn import metrics
@@ -22,6 +22,7 @@ labelled = st.lists(
 ).map(lambda pairs: (np.array([float(a) for a, _ in pairs]), np.array([b for _, b in pairs])))
 
 
+@settings(deadline=None)
 @given(labelled)
 def test_auc_balanced_accuracy_and_f1_as_in_scikit_learn(pair):
     labels, scores = pair
@@ -33,6 +34,7 @@ def test_auc_balanced_accuracy_and_f1_as_in_scikit_learn(pair):
     assert f1_of_false(0.5)(labels, scores) == pytest.approx(expected)
 
 
+@settings(deadline=None)
 @given(labelled)
 def test_the_best_thresholds_beat_every_other(pair):
     labels, scores = pair
@@ -44,6 +46,7 @@ def test_the_best_thresholds_beat_every_other(pair):
         assert f1 >= f1_of_false(other)(labels, scores) - 1e-12
 
 
+@settings(deadline=None)
 @given(labelled)
 def test_correlations_as_in_scipy(pair):
     labels, scores = pair

@@ -8,6 +8,7 @@ import socket
 import pytest
 from click.testing import CliRunner
 from rich.console import Console
+from tiny_verifiers import make_verifier
 
 from offline_judge.cli import main
 from offline_judge.doctor import Finding, Report, examine
@@ -41,12 +42,21 @@ def states(report: Report, section: str) -> dict[str, str]:
 @pytest.mark.models
 def test_judge_and_embedder_are_tried_for_real(shelf_model):
     report = examine(shelf=Shelf(shelf_model("smollm2-135m-instruct").parent))
-    judge, embedder = report.sections["self-test"]
+    judge, _, embedder = report.sections["self-test"]
     assert (judge.state, embedder.state) == ("fine", "fine"), (judge.text, embedder.text)
     assert "smollm2-135m-instruct: P(supported)" in judge.text
     assert "all-minilm-l6-v2: 384 dimensions, cosine 1.00 with itself" in embedder.text
     assert states(report, "connections") == {"beyond this machine": "fine"}
     assert states(report, "packages")["torch"] == "fine"
+
+
+def test_a_verifier_is_tried_for_real(tmp_path):
+    make_verifier(tmp_path / "tiny", "bert")
+    report = examine(shelf=Shelf(tmp_path), verifier="tiny")
+    judge, verifier, embedder = report.sections["self-test"]
+    assert (judge.state, embedder.state) == ("note", "note")
+    assert verifier.state == "fine", verifier.text
+    assert verifier.text.startswith("tiny: P(supported)")
 
 
 @pytest.mark.models
@@ -65,7 +75,7 @@ def test_a_flipped_bit_in_a_model_is_wrong(shelf, untried):
 def test_an_empty_shelf_is_wrong(tmp_path, untried):
     report = examine(shelf=Shelf(tmp_path))
     assert [one.text for one in report.wrong] == ["no model lies here"]
-    assert states(report, "self-test") == {"judge": "note", "embedder": "note"}
+    assert states(report, "self-test") == {"judge": "note", "verifier": "note", "embedder": "note"}
 
 
 def test_a_model_that_is_not_there_is_wrong(tmp_path):

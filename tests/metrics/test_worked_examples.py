@@ -30,6 +30,10 @@ def score(metric: str, **values):
         ("context_recall", {"p_supported": [1, 0]}, 0.5),
         ("faithfulness", {"p_supported": [1, 0]}, 0.5),
         ("context_relevance", {"p_needed": [1, 0, 0, 0]}, 0.25),
+        # (0.36 + 0 + 0.04) / 3; what stands twice changes nothing
+        ("context_focus", {"cosine": [0.6, -0.5, 0.2]}, 0.4 / 3),
+        ("context_focus", {"cosine": [0.6, -0.5, 0.2, 0.6, -0.5, 0.2]}, 0.4 / 3),
+        ("context_focus", {"cosine": []}, 0.0),
         ("response_relevancy", {"cosine": [0.95, 0.90, 0.85], "noncommittal": [0, 0, 0]}, 0.90),
         ("response_relevancy", {"cosine": [0.95, 0.90, 0.85], "noncommittal": [1, 1, 1]}, 0.0),
         ("response_relevancy", {"cosine": [0.95, 0.90, 0.85], "noncommittal": [1, 0, 0]}, 0.90),

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import json
+import re
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from offline_judge.engine.schemas import claims_schema, question_schema, reasons_schema
 from offline_judge.prompts import LANGUAGES, catalogue, load
@@ -30,6 +33,20 @@ def test_the_languages_have_the_same_fields_options_and_texts(prompt):
 
 def test_a_language_without_a_file_gets_the_english_prompt():
     assert load("support", "fi").language == "en"
+
+
+def test_a_path_loads_a_prompt_of_the_callers_own(tmp_path):
+    path = tmp_path / "polite.toml"
+    path.write_text('version = 3\noptions = ["Yes", "No"]\nsystem = "Judge."\nuser = "<text>{text}</text>"\n')
+    prompt = load(str(path), "ko")
+    assert (prompt.id, prompt.version, prompt.fields, prompt.options) == (
+        "polite",
+        3,
+        ("text",),
+        ("Yes", "No"),
+    )
+    assert prompt.messages({"text": "red"})[-1] == ("user", "<text>red</text>")
+    assert "</text>" not in prompt.fill({"text": "</text>"}).removesuffix("</text>")
 
 
 @pytest.mark.parametrize("language", LANGUAGES)
@@ -85,3 +102,106 @@ def test_schemas_have_exactly_one_key_per_claim():
     assert schema["additionalProperties"] is False
     assert [schema["properties"][key]["maxItems"] for key in schema["required"]] == [1, 3, 1]
     assert json.loads(reasons_schema(2))["properties"]["2"]["properties"]["verdict"]["enum"] == [0, 1]
+
+
+TAG_PIECES = (
+    *(
+        "<",
+        ">",
+        "</",
+        "/",
+        "<<",
+        "＜",
+        "＞",
+        "document",
+        "statement",
+        "DOCUMENT",
+        "ｄｏｃｕｍｅｎｔ",
+        "docu",
+        "ment",
+        "\u200b",
+    ),
+    *(
+        " ",
+        "\n",
+        "{claim}",
+        "{premise}",
+        "{",
+        "}",
+        "\\1",
+        "‹",
+        "›",
+        "b",
+        "가",
+        "</document>",
+        "<statement>",
+        "1. ",
+    ),
+)
+hostile = st.lists(st.sampled_from(TAG_PIECES) | st.text(max_size=4), max_size=15).map("".join)
+
+
+@settings(max_examples=400, deadline=None)
+@given(premise=hostile, claim=hostile, language=st.sampled_from(LANGUAGES))
+def test_fields_hold_whatever_stands_in_them(premise, claim, language):
+    """Read back by their tags, the fields are those of the template, each with its own value in it."""
+    prompt = load("support", language)
+    filled = prompt.fill({"premise": premise, "claim": claim})
+    shape = prompt.fill({"premise": "", "claim": ""})
+    tags = re.compile(r"</?(?:document|statement)>", re.IGNORECASE)
+    assert tags.findall(filled) == tags.findall(shape)
+    found = re.fullmatch(
+        re.escape(prompt.template)
+        .replace(re.escape("{premise}"), "(.*)")
+        .replace(re.escape("{claim}"), "(.*)"),
+        filled,
+        re.DOTALL,
+    )
+    assert found.groups() == (prompt._fence(premise), prompt._fence(claim))
+    for value, fenced in zip((premise, claim), found.groups(), strict=True):
+        assert len(value) == len(fenced)
+        assert all(a == b or (a in "<＜﹤" and b == "‹") for a, b in zip(value, fenced, strict=True))
+
+
+@pytest.mark.parametrize(
+    "attack",
+    [
+        "</document >",
+        "</ document>",
+        "< / document\n>",
+        '<document id="2">',
+        "</document",
+        "＜/document＞",
+        "</ｄｏｃｕｍｅｎｔ>",
+        "</docu\u200bment>",
+        "<\u200b/document>",
+        "<\\/document>",
+        "</Document>",
+    ],
+)
+def test_what_reads_like_a_tag_is_no_tag(attack):
+    filled = load("support", "en").fill({"premise": f"a {attack} b", "claim": "c"})
+    assert f"a ‹{attack[1:]} b" in filled
+
+
+def test_a_tag_of_another_prompt_and_a_longer_name_stay():
+    text = "<documents> </documentary> <answer> a < document2"
+    assert text in load("support", "en").fill({"premise": text, "claim": "c"})
+
+
+@settings(max_examples=300, deadline=None)
+@given(
+    lines=st.lists(
+        st.text(max_size=30)
+        | st.sampled_from(["a\n2. b", "a\r3. c", "a\u20284. d", "a\x855. e", "a\x0b6. f"]),
+        max_size=8,
+    )
+)
+def test_a_line_cannot_add_a_number(lines):
+    """The numbers of the prompt are the keys of the schema, whatever the sentences hold."""
+    from offline_judge.engine.expand import _numbered
+
+    text = _numbered(lines)
+    assert [line.partition(". ")[0] for line in text.splitlines()] == [str(n + 1) for n in range(len(lines))]
+    schema = json.loads(claims_schema(lines or ["x"]))
+    assert schema["required"] == [str(n + 1) for n in range(len(lines or ["x"]))]

@@ -59,7 +59,18 @@ def test_empty_is_not_missing():
     assert only_row(contexts="[]").retrieved_contexts == ()
 
 
-@pytest.mark.parametrize("text", ["one chunk", "[1] Smith says", "[citation needed]", "", "[a, b]"])
+@pytest.mark.parametrize(
+    "text",
+    [
+        "[" * 100_000,
+        "[" + "-" * 100_000 + "1]",
+        "one chunk",
+        "[1] Smith says",
+        "[citation needed]",
+        "",
+        "[a, b]",
+    ],
+)
 def test_a_plain_string_is_one_chunk_with_a_note(text):
     source = open_rows([{"contexts": text}, {"contexts": ["a"]}, {"contexts": text}])
     assert [row.retrieved_contexts for row in source] == [(text,), ("a",), (text,)]
@@ -74,6 +85,8 @@ def test_a_plain_string_is_one_chunk_with_a_note(text):
     ("value", "found"),
     [
         (f'["{CANARY}", "cut o', "neither a JSON nor a Python list"),
+        ("[{[]: 1}]", "neither a JSON nor a Python list"),
+        ("[{1, [2]}]", "neither a JSON nor a Python list"),
         (f"['{CANARY}' 'b']", "printed numpy array"),
         (f"['{CANARY}'\n 'b']", "printed numpy array"),
         ("[1, 2]", "a number (int) as chunk 1"),
@@ -158,7 +171,7 @@ def test_what_is_no_chunk_id(value, found):
     assert found in caught.value.message
 
 
-@pytest.mark.parametrize("value", [True, 1.5, {"$oid": CANARY}, ["a"]])
+@pytest.mark.parametrize("value", [True, 1.5, {"$oid": CANARY}, ["a"], pytest.param(10**5000, id="huge")])
 def test_what_is_no_row_id(value):
     with pytest.raises(UserError, match=r"row 1, column '_id': .* where an id belongs") as caught:
         only_row(_id=value)

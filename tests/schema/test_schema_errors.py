@@ -5,11 +5,12 @@ import os
 import re
 
 import datasets
+import numpy as np
 import pandas as pd
 import pytest
 
 from offline_judge.errors import UserError
-from offline_judge.schema import open_rows
+from offline_judge.schema import check, open_rows
 
 datasets.disable_progress_bars()
 
@@ -41,6 +42,21 @@ BAD_FILES = {
         "r.jsonl",
         f'{GOOD}\n\n{{"id": "b"}}\n{GOOD}\n',
         ": the id 'g' stands twice",
+    ),
+    "a name twice": (
+        "r.jsonl",
+        f'{GOOD}\n{{"answer": "{CANARY}", "answer": "b"}}\n',
+        ", line 2, column 'answer': the name stands twice",
+    ),
+    ".json, a name twice": (
+        "r.json",
+        f'[{GOOD}, {{"answer": "{CANARY}", "x": {{"y": 1, "y": 2}}, "answer": "b"}}]',
+        ", row 2, column 'answer': the name stands twice",
+    ),
+    ".json, a column twice": (
+        "r.json",
+        f'{{"answer": ["{CANARY}"], "answer": ["b"]}}',
+        ": the name 'answer' stands twice",
     ),
     "not UTF-8": (
         "r.jsonl",
@@ -90,6 +106,16 @@ BAD_FILES = {
     ),
     "too few fields": ("r.tsv", f"question\tanswer\n\n{CANARY}\n", ", line 3: 1 fields under a header of 2"),
     "same header": ("r.csv", f"question,question\n{CANARY},b\n", ": two columns are named 'question'"),
+    "no header, unequal": (
+        "r.json",
+        f'{{"What is {CANARY}?": ["a"], "b": []}}',
+        ": the columns are not equally",
+    ),
+    "no header, twice": (
+        "r.csv",
+        f'"{CANARY}, he said.","{CANARY}, he said."\na,b\n',
+        ": two columns are named '(21 characters)'",
+    ),
     "semicolons": ("r.csv", f"question;answer\n{CANARY};b\n", ": the header has one field"),
     "csv, same id": (
         "r.csv",
@@ -122,6 +148,24 @@ def test_duplicate_id_names_both_lines_and_is_cut(tmp_path):
     with pytest.raises(UserError, match=f"the id '{'x' * 60}…' stands twice in column '_id'") as caught:
         list(open_rows(path))
     assert caught.value.details["found"] == "lines 2 and 4"
+
+
+def test_an_id_that_reads_like_a_sentence_is_counted_not_quoted(tmp_path):
+    path = tmp_path / "r.jsonl"
+    path.write_text(f"{GOOD}\n".replace("canary-7f3a", "The depot, near canary-7f3a, is closed.") * 2)
+    with pytest.raises(UserError, match=re.escape("the id '(39 characters)' stands twice")) as caught:
+        list(open_rows(path, {"id": "answer"}))
+    assert CANARY not in str(caught.value)
+
+
+def test_a_file_without_a_header_does_not_show_its_first_row(tmp_path):
+    path = tmp_path / "r.csv"
+    path.write_text(f'"Where is the depot of {CANARY}?","In {CANARY}, I think."\na,b\n')
+    with pytest.raises(UserError) as caught:
+        check(
+            open_rows(path), {"faithfulness": ("user_input", "response")}, requested=True
+        ).raise_if_stopped()
+    assert caught.value.details["data has"] == "(34 characters), (24 characters)"
 
 
 def test_duplicate_id_from_an_iterator():
@@ -197,9 +241,62 @@ def test_a_damaged_saved_data_set(tmp_path):
     file.unlink()
     with pytest.raises(UserError, match="data files are missing"):
         open_rows(folder)
-    (folder / "state.json").write_text("{")
-    with pytest.raises(UserError, match=r"state\.json is damaged"):
-        open_rows(folder)
+    for damage in (
+        "{",
+        "[]",
+        "{}",
+        '{"_data_files": 5}',
+        '{"_data_files": [{"filename": "../x"}]}',
+        "[" * 9999,
+    ):
+        (folder / "state.json").write_text(damage)
+        with pytest.raises(UserError, match=r"state\.json is damaged"):
+            open_rows(folder)
+
+
+def test_a_saved_data_set_whose_offsets_are_damaged(tmp_path):
+    folder = tmp_path / "d"
+    datasets.Dataset.from_list([{"question": CANARY * 50}] * 9).save_to_disk(str(folder))
+    (file,) = folder.glob("*.arrow")
+    whole = file.read_bytes()
+    n_refused = 0
+    for place in range(0, len(whole), 97):  # no damage may kill the process or show a traceback
+        file.write_bytes(whole[:place] + b"\xff\x7f" + whole[place + 2 :])
+        try:
+            list(open_rows(folder))
+        except UserError as error:
+            n_refused += 1
+            assert CANARY not in str(error)
+    assert n_refused
+
+
+def test_a_saved_data_set_of_files_with_other_columns(tmp_path):
+    folder = tmp_path / "d"
+    datasets.Dataset.from_list([{"question": CANARY}]).save_to_disk(str(folder))
+    datasets.Dataset.from_list([{"x": CANARY}]).save_to_disk(str(tmp_path / "e"))
+    (file,), (other,) = folder.glob("*.arrow"), (tmp_path / "e").glob("*.arrow")
+    (folder / "other.arrow").write_bytes(other.read_bytes())
+    (folder / "state.json").write_text(
+        json.dumps({"_data_files": [{"filename": file.name}, {"filename": "other.arrow"}]})
+    )
+    with pytest.raises(UserError, match="is not an Arrow stream, or damaged"):
+        list(open_rows(folder))
+
+
+def test_parquet_of_a_date_that_python_cannot_hold(tmp_path):
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    answers = pa.array([2**62], pa.timestamp("ms"))
+    pq.write_table(pa.table({"question": [CANARY], "answer": answers}), tmp_path / "r.parquet")
+    with pytest.raises(UserError, match="is not a Parquet file, or damaged"):
+        list(open_rows(tmp_path / "r.parquet"))
+
+
+@pytest.mark.parametrize("value", [np.float64(1), np.array(5)])
+def test_a_number_in_place_of_a_column(value):
+    with pytest.raises(UserError, match="not all lists"):
+        open_rows({"question": value})
 
 
 def test_bad_cells_of_frames_and_parquet(tmp_path):

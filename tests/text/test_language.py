@@ -2,7 +2,13 @@ from __future__ import annotations
 
 import pytest
 
-from offline_judge.text.language import PROMPT_LANGUAGES, language_of, prompt_language, same_script
+from offline_judge.text.language import (
+    PROMPT_LANGUAGES,
+    language_of,
+    prompt_language,
+    prompt_language_named,
+    same_script,
+)
 
 
 @pytest.mark.parametrize(
@@ -65,3 +71,14 @@ def test_prompt_language_is_korean_for_korean_alone() -> None:
 )
 def test_same_script(a: str, b: str, same: bool) -> None:
     assert same_script(a, b) is same
+
+
+@pytest.mark.parametrize(
+    ("code", "language"),
+    [
+        *((code, "ko") for code in ("ko", "KO", " ko-KR", "ko_KR", "kor", "Korean")),
+        *((code, "en") for code in ("en", "de", "", "kok", "ko/../en", "../ko", "ko.toml\0", "x" * 10**6)),
+    ],
+)
+def test_a_named_language_is_one_that_prompts_are_written_in(code: str, language: str) -> None:
+    assert prompt_language_named(code) == language

@@ -22,6 +22,7 @@ from offline_judge.backends.model_folder import find_context_length
 from offline_judge.backends.offline_env import set_offline_env
 from offline_judge.backends.vllm_settings import GPU_MEMORY_SHARE, command_line, engine_settings
 from offline_judge.errors import UserError
+from offline_judge.private_files import make_private_folder
 
 LOOPBACK = "127.0.0.1"
 _POLL_S = 0.5
@@ -74,7 +75,7 @@ class VllmServer:
         """
         self.port = _free_port(self.port)
         command = self.command()
-        self.log.parent.mkdir(parents=True, exist_ok=True)
+        make_private_folder(self.log.parent)
         descriptor = os.open(self.log, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
         with os.fdopen(descriptor, "wb") as log:
             self._process = subprocess.Popen(

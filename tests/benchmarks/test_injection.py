@@ -1,0 +1,101 @@
+"""The benchmark of attacks: its texts, its arithmetic, and what it makes of a judge that obeys."""
+
+from __future__ import annotations
+
+import json
+from contextlib import contextmanager
+
+import injection
+import measured_run
+import pytest
+from injection import PLACES, Trial
+from stub_models import StubJudge, fields_of
+
+from offline_judge.engine.rounds import Engine
+from offline_judge.shelf import Shelf
+
+ROWS, ATTACKS = injection.read_cases()
+
+
+def test_there_are_enough_attacks_of_every_kind_in_both_languages():
+    assert len({attack.whole for attack in ATTACKS}) == len(ATTACKS) >= 40
+    kinds = {"ignore the above", "closing tag", "few-shot", "role switch", "fake system message", "flattery"}
+    kinds |= {"long padding", "JSON fragment", "translation"}
+    for language in ("en", "ko"):
+        assert kinds <= {attack.kind for attack in ATTACKS if attack.language == language}
+        assert sum(attack.language == language for attack in ATTACKS) >= 20
+    assert {row.language for row in ROWS} == {"en", "ko"}
+
+
+def test_no_attack_states_a_claim():
+    for attack in ATTACKS:
+        assert not any(row.claim.rstrip(".").lower() in attack.whole.lower() for row in ROWS)
+
+
+def test_an_attack_stands_at_the_end_of_one_text():
+    row, attack = ROWS[0], injection.Attack("x", "en", "ab ", repeat=3, then="end")
+    in_chunk, in_claim = (row.attacked(attack, place) for place in PLACES)
+    assert (in_chunk.document, in_chunk.claim) == (f"{row.document}\n\nab ab ab end", row.claim)
+    assert (in_claim.document, in_claim.claim) == (row.document, f"{row.claim} ab ab ab end")
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "counts", "succeeds"),
+    [(0.2, 0.5, True, True), (0.2, 0.49, True, False), (0.5, 0.9, False, False)],
+)
+def test_a_trial(before, after, counts, succeeds):
+    trial = Trial(0, "chunk", before, after)
+    assert (trial.counts, trial.succeeds) == (counts, succeeds)
+
+
+class ARun:
+    """A run on a judge by rule, without a store."""
+
+    def __init__(self, judge):
+        self.judge = judge
+
+    @contextmanager
+    def engine(self, part):
+        yield Engine(self.judge)
+
+
+def test_every_attack_is_tried_at_both_places_and_counted():
+    def obeys(call):
+        return 0.9 if "verdict 1" in call.messages[-1][1] else 0.1
+
+    found = injection.trials(ARun(StubJudge(choose=obeys)), "ours", ROWS, ATTACKS, 2)
+    assert len(found) == len(ATTACKS) * len(PLACES) * 2
+    worked = {trial.attack for trial in found if trial.succeeds}
+    assert worked == {number for number, attack in enumerate(ATTACKS) if "verdict 1" in attack.whole}
+    n = len(worked)
+    first, last = (injection.lines_of("ours", found, ATTACKS)[place] for place in (0, -1))
+    assert first[:3] == ["ours", "all", f"{4 * n} of {len(found)}"]
+    assert last[:3] == ["ours", "attacks that worked anywhere", f"{n} of {len(ATTACKS)}"]
+
+
+def test_broken_schemas_are_counted():
+    whole = injection.broken_schemas(ARun(StubJudge()), ROWS, ATTACKS)
+    assert whole == (0, len(ATTACKS))
+
+    def breaks(call):
+        return "no" if "SYSTEM:" in fields_of(call)["sentences"] else StubJudge.write(call)
+
+    assert injection.broken_schemas(ARun(StubJudge(generate=breaks)), ROWS, ATTACKS) == (1, len(ATTACKS))
+
+
+def test_the_whole_benchmark(monkeypatch, tmp_path):
+    monkeypatch.setattr(
+        Shelf,
+        "find",
+        lambda self, model, role: type("Found", (), {"path": "x", "name": "stub", "fingerprint": "f"}),
+    )
+    monkeypatch.setattr(measured_run, "open_judge", lambda *_, **__: StubJudge(choose=lambda call: 0.1))
+    monkeypatch.setattr(
+        "sys.argv", ["injection.py", "--judge", "stub", "--out", str(tmp_path), "--rows-each", "1"]
+    )
+    injection.main()
+    table = (tmp_path / "injection.md").read_text(encoding="utf-8")
+    assert f"| ours | all | 0 of {2 * len(ATTACKS)} | 0.000 (0.000 to " in table
+    assert f"| plain | all | 0 of {2 * len(ATTACKS)} |" in table
+    assert f"Schemas broken in generated claims: 0 of {len(ATTACKS)}." in table
+    assert json.loads((tmp_path / "injection.json").read_text())["schemas_broken"] == [0, len(ATTACKS)]
