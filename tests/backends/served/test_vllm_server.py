@@ -18,7 +18,7 @@ import pytest
 import offline_judge
 from offline_judge.backends import open_judge, open_served_judge
 from offline_judge.backends.chat import Chat
-from offline_judge.backends.protocol import ChooseCall, Chosen, Failed, GenerateCall, Generated
+from offline_judge.backends.protocol import ChooseCall, Chosen, GenerateCall, Generated
 from offline_judge.backends.served.dialects import ChatDialect, TokenDialect
 from offline_judge.backends.served.vllm_server import VllmServer
 from offline_judge.errors import UserError
@@ -214,15 +214,13 @@ def test_a_server_that_does_not_start_is_one_error_with_the_end_of_its_log(shelf
     assert (tmp_path / "log").stat().st_mode & 0o777 == 0o600
 
 
-def test_a_server_that_is_killed_is_noticed(shelf_model, tmp_path):
-    folder = shelf_model("smollm2-135m-instruct")
-    with VllmServer(folder, "s", tmp_path / "log", context_length=512) as server:
-        judge = open_served_judge(server.address)
-        asking = judge.answer([ask(f"Judge 8 claims, {n}", numbered(8, CLAIM)) for n in range(100)])
-        first = [next(asking) for _ in range(3)]
-        assert not any(isinstance(answer, Failed) for _, answer in first)
-        os.killpg(server._process.pid, signal.SIGKILL)
-        started = time.monotonic()
-        with pytest.raises(UserError, match="is gone"):
-            list(asking)
-        assert time.monotonic() - started < 60
+def test_a_server_that_is_killed_is_noticed(server, served):
+    """The last test here: the module's server does not survive it."""
+    asking = served.answer([ask(f"Judge 8 claims, {n}", numbered(8, CLAIM)) for n in range(100)])
+    first = [next(asking) for _ in range(3)]
+    assert all(isinstance(answer, Generated) for _, answer in first)
+    os.killpg(server._process.pid, signal.SIGKILL)
+    started = time.monotonic()
+    with pytest.raises(UserError, match="is gone"):
+        list(asking)
+    assert time.monotonic() - started < 60
