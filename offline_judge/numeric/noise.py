@@ -46,16 +46,21 @@ def noise_sensitivity(
     _check_shapes(reference_in_chunk, response_in_chunk, correct)
 
     def score(r: Tensor, r_mask: Tensor, a: Tensor, a_mask: Tensor, right: Tensor, claims: Tensor) -> Tensor:
-        relevant, in_chunk = any_of(filled(r, r_mask), dim=1), filled(a, a_mask)
+        relevant, in_chunk = any_of(_rows_last(filled(r, r_mask)), dim=0), _rows_last(filled(a, a_mask))
         # A row without claims on one side does not say there how many chunks it has, so the two
         # widths may differ. What is cut off or filled up meets no claim of the other side.
-        relevant = torch.nn.functional.pad(relevant, (0, a.shape[2] - relevant.shape[1]))[:, None]
-        source = any_of(relevant * in_chunk, dim=2)
+        relevant = torch.nn.functional.pad(relevant, (0, 0, 0, a.shape[2] - relevant.shape[0]))
+        source = any_of(relevant * in_chunk, dim=1)
         if mode == "irrelevant":
-            source = any_of((1 - relevant) * in_chunk, dim=2) * (1 - source)
-        return masked_mean(source * (1 - right.double()), claims)
+            source = any_of((1 - relevant) * in_chunk, dim=1) * (1 - source)
+        return masked_mean(source.t() * (1 - right.double()), claims)
 
     return in_blocks(score, *reference_in_chunk, *response_in_chunk, *correct)
+
+
+def _rows_last(values: Tensor) -> Tensor:
+    """(B, N, K) to a contiguous (N, K, B): reductions over a last dimension of ten are slow."""
+    return values.flatten(1).t().contiguous().view(*values.shape[1:], values.shape[0])
 
 
 def _check_shapes(reference_in_chunk: Padded, response_in_chunk: Padded, correct: Padded) -> None:
