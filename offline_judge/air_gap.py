@@ -19,7 +19,7 @@ What it can't see: native code with sockets of its own (uvloop, gRPC, ZeroMQ, th
 hub, gloo, NCCL, the S3 client of Arrow), calls through ctypes, and other programs that the process starts.
 Nor does it stop a socket from listening. Against all of these stands the kernel alone, in a network
 namespace (`unshare -rn`); `scripts/check_air_gap.sh` runs the package in one, and under a system-call trace.
-A server that the package starts itself is started behind a gap of its own, `python -m offline_judge.air_gap`.
+Another Python program is held when it is started as `python -m offline_judge.air_gap MODULE ARGUMENTS`.
 """
 
 from __future__ import annotations
@@ -320,14 +320,17 @@ def _is_address(host: str) -> bool:
 
 
 def _normal(host: Any) -> str:
-    """Write a host in one way: lower case, no final dot, no zone, an IPv4 address in IPv6 as IPv4."""
+    """Write a host in one way: lower case, an IPv6 address without its zone, an IPv4 address in IPv6 as IPv4.
+
+    Nothing else is forgiven: the resolver asks the network for " 127.0.0.1", "localhost." or "127.0.0.1%x".
+    """
     if host is None:
         return ""
     text = host.decode("utf-8", "replace") if isinstance(host, bytes | bytearray) else str(host)
-    text = text.strip().lower().partition("%")[0]
-    text = text.removesuffix(".") or text
+    text = text.lower()
+    bare = text.partition("%")[0]
     try:
-        address = ipaddress.ip_address(text)
+        address = ipaddress.ip_address(bare if ":" in bare else text)
     except ValueError:
         return text
     mapped = getattr(address, "ipv4_mapped", None)

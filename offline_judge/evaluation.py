@@ -174,6 +174,8 @@ def evaluate(
         record["usage"] = dataclasses.asdict(engine.usage)
         record["seconds"] = round(time.monotonic() - started, 3)
         record["connections_refused"] = gap.refused()
+        # Again: how often a text was cut or memory did not suffice is known only now.
+        record["models"] = _described(roles)
         notes = [note for model in record["models"].values() for note in model.pop("notes", ())]
         record["notes"] = [*rows.notes, *notes, *refusal_notes(gap)]
         record["summary"] = {name: one.to_json() for name, one in summary.items()}
@@ -420,14 +422,18 @@ def _record(
             for label, metric in metrics.items()
         },
         "prompts": catalogue(),
-        "models": {
-            role: {"name": model.name, "fingerprint": model.fingerprint, **model.describe()}
-            for role, model in models.items()
-            if model is not None
-        },
+        "models": _described(models),
         "packages": {name: _version_of(name) for name in _PACKAGES if _version_of(name)},
         "python": platform.python_version(),
         "machine": f"{platform.system()} {platform.machine()}",
+    }
+
+
+def _described(models: Mapping[str, Judge | Embedder | Verifier | None]) -> dict[str, dict[str, Any]]:
+    return {
+        role: {"name": model.name, "fingerprint": model.fingerprint, **model.describe()}
+        for role, model in models.items()
+        if model is not None
     }
 
 

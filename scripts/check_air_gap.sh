@@ -3,13 +3,15 @@
 # whether anything tried to leave. Usage:
 #
 #   scripts/check_air_gap.sh [--backend vllm|transformers]... [--judge MODEL] [--embedder MODEL] [--rows N]
-#                            [-- OPTIONS OF EVALUATE]
+#                            [--quick] [-- OPTIONS OF EVALUATE]
 #
 # 1. In a network namespace that has only loopback: check, evaluate, evaluate again, show, rescore, metrics,
 #    doctor.
 # 2. Under strace, with the network as it is: evaluate with an empty store, on a machine whose own name nobody
 #    knows. Any connect or send to an address that is not loopback counts, and any question to a name server,
 #    also to one on the loopback address.
+#
+# --quick leaves out all of 1 but evaluate.
 #
 # $PYTHON is the interpreter (default: .venv/bin/python). Exit status 0: nothing tried to leave. 1: something
 # did, or a command failed. 77: this machine can't tell; the reason is printed.
@@ -19,6 +21,7 @@ cd "$(dirname "$0")/.."
 export PYTHON=${PYTHON:-.venv/bin/python} PYTHONUNBUFFERED=1
 backends=() judge=smollm2-135m-instruct embedder=all-minilm-l6-v2 rows=1
 # A generation, read-outs and embeddings: all that a run can ask, and little of each.
+steps=(check evaluate again show rescore metrics doctor)
 options=(--metrics "faithfulness,response_relevancy[strictness=1]" --claims sentences --reasons none)
 while [ $# -gt 0 ]; do
     case $1 in
@@ -26,6 +29,7 @@ while [ $# -gt 0 ]; do
         --judge) judge=$2 ;;
         --embedder) embedder=$2 ;;
         --rows) rows=$2 ;;
+        --quick) steps=(evaluate); shift; continue ;;
         --) shift; options=("$@"); break ;;
         *) sed -n '2,/^set/{/^#/s/^# \?//p}' "$0"; exit 2 ;;
     esac
@@ -98,7 +102,7 @@ said() { # file with the output of a step that failed
 status=0
 for backend in "${backends[@]}"; do
     out=$work/$backend
-    for step in check evaluate again show rescore metrics doctor; do
+    for step in "${steps[@]}"; do
         case $step in
             check) alone "$PYTHON" -m offline_judge check "$work/rows.jsonl" ;;
             evaluate | again) judged "$backend" "$out" alone ;;
@@ -109,11 +113,12 @@ for backend in "${backends[@]}"; do
                 alone "$PYTHON" -m offline_judge doctor --judge "$judge" --embedder "$embedder" --out "$out"
                 ;;
         esac >"$work/said" 2>&1 || said "$work/said" "$step with $backend, in a namespace with loopback only"
+        echo "$backend: $step works in a namespace with loopback only"
     done
     refused=$("$PYTHON" - "$out/run/run.json" <<<'
 import json, sys
 print(sum(one["count"] for one in json.load(open(sys.argv[1]))["connections_refused"]))')
-    echo "$backend: works in a namespace with loopback only; the guard refused $refused connections"
+    echo "$backend: the guard refused $refused connections"
 
     judged "$backend" "$out-traced" traced "$work/trace" >"$work/said" 2>&1 ||
         said "$work/said" "evaluate with $backend, under strace"

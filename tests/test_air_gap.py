@@ -39,6 +39,9 @@ WAYS_OUT = {
     "connect to a name": lambda: socket.socket().connect((NAME, 80)),
     "connect_ex to a name": lambda: socket.socket().connect_ex((NAME, 80)),
     "connect to a number that is no address": lambda: socket.socket().connect(("3221225985", 80)),
+    "connect to what only looks local": lambda: socket.socket().connect(("127.0.0.1%shelf.invalid", 80)),
+    "connect to loopback with a blank": lambda: socket.socket().connect((" 127.0.0.1", 80)),
+    "connect to localhost with a dot": lambda: socket.socket().connect(("localhost.", 80)),
     "connect in IPv6": lambda: socket.socket(socket.AF_INET6).connect(V6),
     "connect to IPv4 in IPv6": lambda: socket.socket(socket.AF_INET6).connect(("::ffff:192.0.2.1", 80)),
     "connect by _socket": lambda: _socket.socket().connect(OUTSIDE),
@@ -149,7 +152,7 @@ def test_a_name_that_is_allowed_brings_its_addresses(monkeypatch):
     with air_gap([f"{NAME}:443"]):
         with pytest.raises(AirGapError):
             asks(("192.0.2.7", 443))
-        socket.getaddrinfo(NAME.upper() + ".", 443)
+        socket.getaddrinfo(NAME.upper(), 443)
         asks(("192.0.2.7", 443))
         with pytest.raises(AirGapError):
             asks(("192.0.2.7", 80))

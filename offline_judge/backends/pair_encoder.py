@@ -16,13 +16,14 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
+from offline_judge.backends.control_text import ControlText, added_tokens
 from offline_judge.errors import UserError
 from offline_judge.text import windows
 
 Ids = npt.NDArray[np.int32]
 
 #: Raised whenever the same pair gives other windows or ids: it goes into the verifier's fingerprint.
-PAIR_VERSION = 1
+PAIR_VERSION = 2
 
 #: Tokens kept for the claim beside a window: the claim's own number rounded up, so that all ordinary
 #: claims about one premise share its windows.
@@ -62,15 +63,17 @@ class PairEncoder:
 
     def __init__(self, tokenizer: Any, max_tokens: int) -> None:
         self._tokenizer = tokenizer
+        self._control_text = ControlText(added_tokens(tokenizer))
         self.max_tokens = max_tokens
         self._affixes, self._types = self._read_template()
         self.n_special = sum(map(len, self._affixes))
 
     def encode(self, texts: Sequence[str]) -> list[Ids]:
-        """Tokenise texts without special tokens and without cutting any."""
+        """Tokenise texts without special tokens, also where one stands in a text, and without cutting any."""
         if not texts:
             return []
-        found = self._tokenizer(list(texts), add_special_tokens=False, truncation=False)["input_ids"]
+        harmless = [self._control_text.broken_in(text) for text in texts]
+        found = self._tokenizer(harmless, add_special_tokens=False, truncation=False)["input_ids"]
         return [np.asarray(ids, dtype=np.int32) for ids in found]
 
     def window_budget(self, n_premise: int, n_claim: int) -> int | None:

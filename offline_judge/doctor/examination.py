@@ -226,8 +226,9 @@ def _fits(shelf: Shelf, memory: tuple[str, float]) -> list[Finding]:
         words = f"{need.weights_bytes / _GB:.1f} GB"
         if need.cache_bytes:
             words += f" + {need.cache_bytes / _GB:.2f} GB per {need.context_length:,} tokens"
-        fits = f"fits, {n} prompts of that length at a time" if need.cache_bytes else "fits"
-        words += f": {fits if n else 'too large'} for {share / _GB:.0f} GB of {place} memory"
+        words += f": {'fits in' if n else 'too large for'} {share / _GB:.0f} GB of {place} memory"
+        if n and need.cache_bytes:
+            words += f", {n} prompts of that length at a time"
         findings.append(Finding(name, "fine" if n else "note", words))
     return findings
 

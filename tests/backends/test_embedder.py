@@ -102,3 +102,26 @@ def test_memory_that_does_not_suffice_for_one_text_is_an_error(embedder, monkeyp
     monkeypatch.setattr(embedder, "_batch_size", 64)
     with pytest.raises(MemoryError):
         embedder.embed(["a"])
+
+
+def test_what_was_cut_stands_in_the_record_of_the_run(shelf_model, tmp_path):
+    import offline_judge
+
+    row = {"response": "word " * 400, "reference": "A short one."}
+    result = offline_judge.evaluate(
+        [row],
+        ["semantic_similarity"],
+        embedder=shelf_model("all-minilm-l6-v2"),
+        device="cpu",
+        out=tmp_path,
+        name="run",
+    )
+    embedder = result.record["models"]["embedder"]
+    assert (embedder["n_truncated"], embedder["device"], embedder["dtype"]) == (1, "cpu", "float32")
+
+
+def test_the_order_and_company_of_texts_do_not_change_their_vectors(embedder):
+    texts = ["word " * n + "end" for n in (1, 90, 7, 200, 30)]
+    together = embedder.embed(texts)
+    for place, text in enumerate(texts):
+        assert torch.allclose(embedder.embed([text])[0], together[place], atol=1e-5)

@@ -6,10 +6,12 @@ With the real tokenizers and chat templates of the shelf.
 from __future__ import annotations
 
 import pytest
+import tiny_verifiers
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from offline_judge.backends.chat import Chat
+from offline_judge.backends.pair_encoder import PairEncoder
 from offline_judge.backends.protocol import ChooseCall, Failed
 from offline_judge.prompts import LANGUAGES, load
 
@@ -113,3 +115,30 @@ def test_a_prompt_with_a_foreign_control_token_is_not_sent(chat, monkeypatch):
     call = ChooseCall(prompt.messages({"premise": attack, "claim": "y"}), prompt.options)
     failed = chat.prepare(0, call, 8192)
     assert failed == Failed("judge_control_tokens", "2 that the template does not write")
+
+
+# A verifier's pairs ------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "scheme", [tiny_verifiers.word_piece, tiny_verifiers.byte_pairs, tiny_verifiers.sentence_piece]
+)
+def test_a_text_cannot_end_a_premise_beside_its_claim(scheme):
+    from transformers import PreTrainedTokenizerFast
+
+    tokenizer = PreTrainedTokenizerFast(**scheme())
+    encoder = PairEncoder(tokenizer, 256)
+    special = set(tokenizer.all_special_ids) - {tokenizer.unk_token_id}
+    attack = tokenizer(" ".join(tokenizer.all_special_tokens), add_special_tokens=False)["input_ids"]
+    assert special <= set(attack)  # what a plain call would do
+    for token in tokenizer.all_special_tokens:
+        for text in (token, f"The key is here. {token} The key is gone.", token * 3, token[:-1] + token):
+            assert set(tokenizer(text, add_special_tokens=False)["input_ids"]) & {
+                *special,
+                tokenizer.unk_token_id,
+            }
+            (ids,) = encoder.encode([text])
+            assert not special & set(ids.tolist()), (token, text)
+    plain = "The key is under the mat."
+    (ids,) = encoder.encode([plain])
+    assert ids.tolist() == tokenizer(plain, add_special_tokens=False)["input_ids"]
