@@ -6,6 +6,7 @@ import argparse
 import dataclasses
 import json
 import platform
+import sys
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
@@ -19,6 +20,7 @@ from offline_judge.backends import open_embedder, open_judge, open_verifier
 from offline_judge.backends.protocol import Embedder, Judge, Verifier
 from offline_judge.engine.rounds import Engine
 from offline_judge.engine.store import Store
+from offline_judge.errors import Stopped
 from offline_judge.metrics import parse
 from offline_judge.progress import TerminalProgress
 from offline_judge.run_folder import RunFolder
@@ -201,11 +203,15 @@ def arguments(description: str, n: int) -> argparse.ArgumentParser:
 
 
 def run_main(main: Any) -> None:
-    """Run `main`; what the user can mend ends with a message and status 2."""
+    """Run `main`; what the user can mend ends with a message and status 2, a stopped run with 130."""
     try:
         main()
     except UserError as error:
-        raise SystemExit(f"error: {error}") from error
+        print(f"error: {error}", file=sys.stderr)
+        raise SystemExit(2) from error
+    except Stopped as stopped:
+        print(f"{stopped}: the same command goes on", file=sys.stderr)
+        raise SystemExit(130) from stopped
 
 
 def table(header: Sequence[str], rows: Sequence[Sequence[object]]) -> str:
