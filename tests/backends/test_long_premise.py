@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import random
 import resource
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -19,42 +19,27 @@ def sentence(number: int) -> str:
     return f"Nothing of note happened on day {number} of the year."
 
 
+class HoldsTheClaim(torch.nn.Module):
+    """Supported where the first text holds every token of the second: a rule in a model's place."""
+
+    def forward(self, input_ids, token_type_ids, attention_mask=None):
+        mask = torch.ones_like(input_ids) if attention_mask is None else attention_mask
+        logits = []
+        for ids, types, kept in zip(input_ids, token_type_ids, mask, strict=True):
+            first, second = (set(ids[(types == kind) & (kept == 1)].tolist()) for kind in (0, 1))
+            logits.append([0.0, 5.0 if second <= first else -5.0])
+        return SimpleNamespace(logits=torch.tensor(logits))
+
+
 @pytest.fixture(scope="module")
 def verifier(tmp_path_factory):
-    """A tiny model that has learnt one thing: a premise supports the claim about the key if it states it."""
-    from transformers import AutoModelForSequenceClassification, AutoTokenizer
-
+    """The whole path of an encoder, with a model that is right: what is tested is all around it."""
     path = make_verifier(
-        tmp_path_factory.mktemp("toy") / "m", labels=("unsupported", "supported"), taught=False
+        tmp_path_factory.mktemp("m") / "m", labels=("unsupported", "supported"), taught=False
     )
-    model = AutoModelForSequenceClassification.from_pretrained(path).eval()
-    tokenizer = AutoTokenizer.from_pretrained(path)
-    optimizer = torch.optim.AdamW(model.parameters(), lr=2e-3)
-    rng = random.Random(0)
-    for _ in range(200):
-        premises, claims, wanted = [], [], []
-        for _ in range(32):
-            lines = [sentence(rng.randint(1, 9999)) for _ in range(rng.randint(1, 3))]
-            stated, asked = rng.random() < 0.5, rng.random() < 0.7
-            if stated:
-                lines.insert(rng.randint(0, len(lines)), FACT)
-            premises.append(" ".join(lines))
-            claims.append(FACT if asked else f"The museum has {rng.randint(1, 99)} bridges.")
-            wanted.append(int(stated and asked))
-        inputs = tokenizer(
-            premises, claims, padding=True, truncation=True, max_length=128, return_tensors="pt"
-        )
-        loss = torch.nn.functional.cross_entropy(model(**inputs).logits, torch.tensor(wanted))
-        optimizer.zero_grad()
-        loss.backward()
-        optimizer.step()
-        if loss < 0.01:
-            break
-    model.save_pretrained(path)
-    # Windows as long as the premises that it has seen.
-    return EncoderVerifier(
-        path, name="toy", fingerprint="f", device="cpu", max_pair_tokens=64, check_labels=False
-    )
+    verifier = EncoderVerifier(path, name="toy", fingerprint="f", device="cpu", check_labels=False)
+    verifier._model = HoldsTheClaim()
+    return verifier
 
 
 def test_a_fact_in_the_last_sentence_is_found_and_memory_stays_flat(verifier):
@@ -69,6 +54,6 @@ def test_a_fact_in_the_last_sentence_is_found_and_memory_stays_flat(verifier):
     assert found[0].probability > 0.9
     start, end = found[0].window
     assert premise[start:end].endswith(FACT)
-    assert end - start < 500
+    assert end - start < 1000
     assert all(found[place].probability < 0.5 for place in range(1, 30))
     assert grown_kib < 100 * 1024
