@@ -52,7 +52,7 @@ def plain_loop(path, premise, claim):
 
     model = AutoModelForSequenceClassification.from_pretrained(path).eval()
     tokenizer = AutoTokenizer.from_pretrained(path)
-    n_special = len(tokenizer("", "")["input_ids"])
+    n_special = tokenizer.num_special_tokens_to_add(pair=True)
 
     def n_tokens(texts):
         return [len(tokenizer(text, add_special_tokens=False)["input_ids"]) for text in texts]
