@@ -55,7 +55,7 @@ def ask(text, schema, seed=None):
 
 
 VERDICT = {"type": "integer", "enum": [0, 1]}
-CLAIM = {"type": "array", "items": {"type": "string", "maxLength": 16}, "maxItems": 1}
+CLAIM = {"type": "array", "items": {"type": "string", "maxLength": 6}, "maxItems": 1}
 QUESTION = object_of({"noncommittal": VERDICT, "question": {"type": "string", "maxLength": 40}})
 TEXTS = list(SENTENCES.values())
 GENERATIONS = [
