@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 from pathlib import Path
 
 import pytest
@@ -11,6 +12,9 @@ from offline_judge.air_gap import air_gap
 from offline_judge.backends.offline_env import set_offline_env
 
 set_offline_env()
+
+# A shell's background job ignores SIGINT, and so would everything that the tests start and interrupt.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 
 SHELF = Path(os.environ.get("OFFLINE_JUDGE_MODELS", Path(__file__).parents[1] / "models"))
 

@@ -184,8 +184,7 @@ def serve_until_interrupted(folder: Path, name: str, *, say: Callable[[str], Non
     """
     server = VllmServer(folder, name, **settings)
     set_offline_env()
-    for number in (signal.SIGINT, signal.SIGTERM):  # a shell's background job ignores SIGINT otherwise
-        signal.signal(number, _interrupt)
+    signal.signal(signal.SIGTERM, _interrupt)
     try:
         say(f"starting vLLM with {name}; its log: {server.log}")
         started = time.monotonic()
