@@ -103,7 +103,7 @@ class AllowedHost:
             raise UserError(
                 f"allow_host {text!r} is not a host", {"wanted": "HOST, HOST:PORT, or [IPv6]:PORT"}
             ) from None
-        return cls(_normal(host), port)
+        return cls(normal_host(host), port)
 
 
 def host_of(url: str | os.PathLike[str] | None) -> list[str]:
@@ -152,7 +152,7 @@ class Gap:
         """Allow the addresses of an allowed name, at the ports of the name."""
         if name not in self._names or _is_address(name):
             return
-        found = {_normal(str(entry[4][0])) for entry in socket.getaddrinfo(name, None)}
+        found = {normal_host(str(entry[4][0])) for entry in socket.getaddrinfo(name, None)}
         ports = {one.port for one in self._allowed if one.host == name}
         with _lock:
             self._allowed = self._allowed | {AllowedHost(host, port) for host in found for port in ports}
@@ -225,22 +225,22 @@ def _check_address(sock: socket.socket, address: Any) -> None:
         return
     if sock.family not in _INTERNET_FAMILIES or not isinstance(address, tuple) or len(address) < 2:
         _refuse(f"{getattr(sock.family, 'name', sock.family)} {address!r}")
-    host, port = _normal(address[0]), address[1]
-    if not _is_local(host):
+    host, port = normal_host(address[0]), address[1]
+    if not is_local(host):
         _permit(host, port if isinstance(port, int) else None, _shown(host, port))
 
 
 def _check_name(host: Any, *_: Any) -> None:
     """Judge a look-up: a numeric address needs none."""
-    name = _normal(host)
-    if not _is_local(name) and not _is_address(name):
+    name = normal_host(host)
+    if not is_local(name) and not _is_address(name):
         _permit(name, None, name)
 
 
 def _check_reverse(host: Any, *_: Any) -> None:
     """Judge a look-up of the name of an address, which is a query even where the address is numeric."""
-    name = _normal(host[0] if isinstance(host, tuple) else host)
-    if not _is_local(name):
+    name = normal_host(host[0] if isinstance(host, tuple) else host)
+    if not is_local(name):
         _permit(name, None, name)
 
 
@@ -300,7 +300,8 @@ def _asked_by() -> str:
     return f"{first}, called from {', '.join(callers)}" if callers else first
 
 
-def _is_local(host: str) -> bool:
+def is_local(host: str) -> bool:
+    """Whether a host, written as `normal_host` does, is this very machine."""
     if host in _LOCAL_NAMES:
         return True
     try:
@@ -319,7 +320,7 @@ def _is_address(host: str) -> bool:
     return True
 
 
-def _normal(host: Any) -> str:
+def normal_host(host: Any) -> str:
     """Write a host in one way: lower case, an IPv6 address without its zone, an IPv4 address in IPv6 as IPv4.
 
     Nothing else is forgiven: the resolver asks the network for " 127.0.0.1", "localhost." or "127.0.0.1%x".

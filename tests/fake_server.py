@@ -39,7 +39,6 @@ class FakeServer:
     statuses: Counter[int] = field(default_factory=Counter)
     most_at_once: int = 0
     _n_at_once: int = 0
-    _checked: bool = False
 
     @property
     def address(self) -> str:

@@ -34,6 +34,11 @@ class ControlText:
 
     def broken_in(self, text: str) -> str:
         """Break each of them in `text` with a zero-width space after its first character."""
-        while self._pattern.search(text):
-            text = self._pattern.sub(lambda found: found[0][0] + _ZERO_WIDTH_SPACE + found[0][1:], text)
-        return text
+        return break_matches(self._pattern, text)
+
+
+def break_matches(pattern: re.Pattern[str], text: str) -> str:
+    """Break what a pattern finds with a zero-width space after its first character, until nothing is left."""
+    while pattern.search(text):
+        text = pattern.sub(lambda found: found[0][0] + _ZERO_WIDTH_SPACE + found[0][1:], text)
+    return text

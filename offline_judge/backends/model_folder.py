@@ -45,12 +45,27 @@ def find_context_length(path: Path, requested: int | None) -> int:
     config = read_model_config(path)
     text_config = config.get("text_config", config)
     model_length: int | None = text_config.get("max_position_embeddings")
+    return choose_context_length(requested, model_length, "model", str(path / "config.json"))
+
+
+def choose_context_length(requested: int | None, available: int | None, owner: str, source: str) -> int:
+    """Return the tokens of prompt and output together: as requested, or what there is, at most 8192.
+
+    Args:
+        requested: None where the user named none.
+        available: None where it is not known.
+        owner: whose length it is, "model" or "server".
+        source: where it was read.
+
+    Raises:
+        UserError: where more is requested than there is.
+    """
     if requested is None:
-        return min(model_length or DEFAULT_CONTEXT_LENGTH, DEFAULT_CONTEXT_LENGTH)
-    if model_length is not None and requested > model_length:
+        return min(available or DEFAULT_CONTEXT_LENGTH, DEFAULT_CONTEXT_LENGTH)
+    if available is not None and requested > available:
         raise UserError(
-            f"context_length {requested} is more than the model has",
-            {"model has": f"{model_length} tokens ({path / 'config.json'})"},
+            f"context_length {requested} is more than the {owner} has",
+            {f"{owner} has": f"{available} tokens ({source})"},
         )
     return requested
 

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import ipaddress
 from urllib.parse import urlsplit
 
-from offline_judge.air_gap import host_of
+from offline_judge.air_gap import host_of, is_local, normal_host
 from offline_judge.errors import UserError
 
 
@@ -50,10 +49,4 @@ def hosts_of(judge: str | None) -> list[str]:
 
 def is_loopback(address: str) -> bool:
     """Whether the server runs on this very machine."""
-    host = urlsplit(address).hostname or ""
-    if host == "localhost":
-        return True
-    try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return False
+    return is_local(normal_host(urlsplit(address).hostname))

@@ -14,6 +14,7 @@ from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
 from offline_judge.backends.chat import THINK_CLOSE, Chat, Prompt, fold_system_into_user
+from offline_judge.backends.control_text import break_matches
 from offline_judge.backends.json_constraint import schema_for
 from offline_judge.backends.protocol import (
     Answer,
@@ -38,7 +39,6 @@ _FAILED_FINISHES = frozenset({"error", "abort", "content_filter"})
 _CONTROL_TOKENS = re.compile(
     r"<\|[^|<>\s]{1,40}\|>|<｜[^｜<>]{1,40}｜>|\[/?INST\]|<</?SYS>>|</?s>|</?think>|<(?:start|end)_of_turn>|<(?:bos|eos)>"
 )
-_ZERO_WIDTH_SPACE = "\u200b"
 
 
 class Dialect(Protocol):
@@ -128,12 +128,13 @@ class TokenDialect:
             return [(prompt.position, _MALFORMED) for prompt in asked.prompts]
         by_index = {choice.get("index"): choice for choice in choices if isinstance(choice, dict)}
         # The server counts the cached tokens of the whole request only.
-        n_cached = _tokens(outcome.body, 0).cached
+        counted = _tokens(outcome.body, 0)
+        n_cached = counted.cached
         answers: list[tuple[int, Answer]] = []
         for index, prompt in enumerate(asked.prompts):
             cached = min(n_cached, len(prompt.ids))
             n_cached -= cached
-            n_output = 1 if prompt.option_ids else _tokens(outcome.body, 0).output
+            n_output = 1 if prompt.option_ids else counted.output
             tokens = TokenCount(len(prompt.ids), cached, n_output)
             if asked.thought is not None:
                 tokens = replace(asked.thought, output=asked.thought.output + n_output)
@@ -183,9 +184,8 @@ def _read_completion(prompt: Prompt, choice: Any, tokens: TokenCount) -> Answer:
 class ChatDialect:
     """`/v1/chat/completions`: what every OpenAI-compatible server has."""
 
-    def __init__(self, abilities: Abilities, context_length: int, thinking_tokens: int) -> None:
+    def __init__(self, abilities: Abilities, thinking_tokens: int) -> None:
         self._abilities = abilities
-        self._context_length = context_length
         self._thinking_tokens = thinking_tokens
 
     def requests(self, calls: Sequence[Call]) -> tuple[list[Request], list[tuple[int, Failed]]]:
@@ -287,9 +287,7 @@ def option_logprobs(choice: Any, options: Sequence[str]) -> dict[int, float]:
 
 def neutralise(text: str) -> str:
     """Break what looks like a control token, since the server's own tokens are not known here."""
-    while _CONTROL_TOKENS.search(text):
-        text = _CONTROL_TOKENS.sub(lambda found: found[0][0] + _ZERO_WIDTH_SPACE + found[0][1:], text)
-    return text
+    return break_matches(_CONTROL_TOKENS, text)
 
 
 # Both ----------------------------------------------------------------------------------------------

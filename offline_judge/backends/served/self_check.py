@@ -87,7 +87,7 @@ class _Check:
         length = card.get("max_model_len") or await self._context_length()
         system_role, template_settings = await self._try_chat()
         await self._try_schema(server)
-        text, probabilities = await self._try_probabilities()
+        thinks, probabilities = await self._try_probabilities()
         metrics = await self._get(self._address.rpartition("/")[0] + "/metrics")
         samples, counts_cached = await self._try_samples()
         return Abilities(
@@ -98,7 +98,7 @@ class _Check:
             probabilities=probabilities,
             system_role=system_role,
             template_settings=template_settings,
-            thinks=THINK_OPEN in text or THINK_CLOSE in text,
+            thinks=thinks,
             several_samples=samples,
             counts_cached_tokens=counts_cached,
             load_metrics=metrics is not None and b"vllm:num_requests_waiting" in metrics,
@@ -193,7 +193,8 @@ class _Check:
                 },
             ) from error
 
-    async def _try_probabilities(self) -> tuple[str, bool]:
+    async def _try_probabilities(self) -> tuple[bool, bool]:
+        """Whether it thinks first, and whether it gives the probabilities of the answer's token."""
         outcome = await self._chat(
             {
                 "messages": _messages(("user",), "Is the sea wet? Answer Yes or No."),
@@ -206,10 +207,9 @@ class _Check:
         choice = choices[0] if isinstance(choices, list) and choices else None
         text = _text(outcome)
         # A think block at the first token hides the answer's probability.
-        is_thinking = text.strip().startswith("<") or _has_reasoning(outcome)
-        return text + (THINK_OPEN if is_thinking else ""), not is_thinking and bool(
-            option_logprobs(choice, _OPTIONS)
-        )
+        hides = text.strip().startswith("<") or _has_reasoning(outcome)
+        thinks = hides or THINK_OPEN in text or THINK_CLOSE in text
+        return thinks, not hides and bool(option_logprobs(choice, _OPTIONS))
 
     async def _try_samples(self) -> tuple[bool, bool]:
         outcome = await self._chat(

@@ -10,7 +10,7 @@ from collections.abc import Iterator, Sequence
 
 from offline_judge import shelf
 from offline_judge.backends.chat import CHAT_VERSION, Chat
-from offline_judge.backends.model_folder import DEFAULT_CONTEXT_LENGTH, combine_fingerprint
+from offline_judge.backends.model_folder import choose_context_length, combine_fingerprint
 from offline_judge.backends.protocol import Answer, Call
 from offline_judge.backends.served.abilities import Abilities
 from offline_judge.backends.served.addresses import parse_addresses
@@ -61,7 +61,9 @@ class ServedJudge:
         found = run_in_thread(_check_all(self._addresses, model, timeout_s))
         self.abilities = _the_same(self._addresses, found)
         self.name = self.abilities.model.rstrip("/").rpartition("/")[2]
-        self._context_length = self._find_context_length(context_length)
+        self._context_length = choose_context_length(
+            context_length, self.abilities.context_length, "server", self._addresses[0]
+        )
         self.context_length = self._context_length - thinking_tokens
         self._chat: Chat | None = None
         self._dialect: Dialect
@@ -70,7 +72,7 @@ class ServedJudge:
             self._dialect = TokenDialect(self._chat, self.abilities, self._context_length, structured_backend)
             fingerprint = fingerprint or shelf.fingerprint(self.abilities.folder)
         else:
-            self._dialect = ChatDialect(self.abilities, self._context_length, thinking_tokens)
+            self._dialect = ChatDialect(self.abilities, thinking_tokens)
         servers = [Server(address, self.abilities.load_metrics) for address in self._addresses]
         self._dispatcher = Dispatcher(servers, patience, random.Random(seed))
         self._settings: dict[str, object] = {
@@ -132,17 +134,6 @@ class ServedJudge:
             f"the server at {self._addresses[0]} gives no probabilities: verdicts count as 0 or 1, "
             "and a soft score says no more than the score"
         ]
-
-    def _find_context_length(self, requested: int | None) -> int:
-        length = self.abilities.context_length
-        if requested is None:
-            return min(length or DEFAULT_CONTEXT_LENGTH, DEFAULT_CONTEXT_LENGTH)
-        if length is not None and requested > length:
-            raise UserError(
-                f"context_length {requested} is more than the server has",
-                {"server has": f"{length} tokens ({self._addresses[0]})"},
-            )
-        return requested
 
 
 async def _check_all(addresses: Sequence[str], model: str | None, timeout_s: float) -> list[Abilities]:

@@ -73,6 +73,7 @@ class VllmServer:
         Raises:
             UserError: where the port is taken, or the server ends or does not get healthy.
         """
+        set_offline_env()
         self.port = _free_port(self.port)
         command = self.command()
         make_private_folder(self.log.parent)
@@ -183,7 +184,6 @@ def serve_until_interrupted(folder: Path, name: str, *, say: Callable[[str], Non
         UserError: where the server does not start, or ends by itself.
     """
     server = VllmServer(folder, name, **settings)
-    set_offline_env()
     signal.signal(signal.SIGTERM, _interrupt)
     try:
         say(f"starting vLLM with {name}; its log: {server.log}")
@@ -205,7 +205,6 @@ def _interrupt(number: int, frame: object) -> None:
 
 def _environment() -> dict[str, str]:
     """What the server inherits: the offline switches, and an engine in a process of its own."""
-    set_offline_env()
     environment = {
         name: value for name, value in os.environ.items() if name != "VLLM_ENABLE_V1_MULTIPROCESSING"
     }
