@@ -12,6 +12,7 @@ from typing import Any
 import click
 
 from offline_judge._version import __version__
+from offline_judge.backends.vllm_settings import GPU_MEMORY_SHARE
 from offline_judge.cache_commands import cache
 from offline_judge.calibrate_command import calibrate
 from offline_judge.errors import UserError, without_messages
@@ -269,11 +270,15 @@ def show(run: Path, row_id: str | None, worst: bool) -> None:
 
 @main.command()
 @click.argument("model")
-@click.option("--port", type=int, help="Default: 8000.", default=8000, show_default=True)
+@click.option("--port", type=int, default=8000, show_default=True, help="0 takes a free one.")
 @click.option("--context-length", type=int, help="Tokens of prompt and output. Default: at most 8192.")
 @click.option("--tensor-parallel", type=int, help="GPUs that the model is spread over. Default: all.")
 @click.option(
-    "--gpu-memory-share", type=float, default=0.85, show_default=True, help="Of each GPU that it uses."
+    "--gpu-memory-share",
+    type=float,
+    default=GPU_MEMORY_SHARE,
+    show_default=True,
+    help="Of each GPU that it uses.",
 )
 @click.option(
     "--structured-backend", type=click.Choice(["guidance", "outlines"]), default="guidance", show_default=True

@@ -54,15 +54,20 @@ def halve_when_out_of_memory(
         yield from zip((prompt.position for prompt in batch), answers, strict=True)
         return
     # Outside of `except`, whose traceback keeps the failed batch's tensors alive.
-    gc.collect()
-    if torch.cuda.is_available():
-        torch.cuda.empty_cache()
+    free_memory()
     if len(batch) == 1:
         yield batch[0].position, Failed("judge_out_of_memory", f"{len(batch[0].ids)} tokens")
         return
     middle = len(batch) // 2
     yield from halve_when_out_of_memory(run, batch[:middle])
     yield from halve_when_out_of_memory(run, batch[middle:])
+
+
+def free_memory() -> None:
+    """Give back what nothing refers to any more, to the system and, where there is a GPU, to that."""
+    gc.collect()
+    if torch.cuda.is_available():
+        torch.cuda.empty_cache()
 
 
 def is_out_of_memory(error: BaseException) -> bool:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gc
 import logging
 from collections.abc import Sequence
 from pathlib import Path
@@ -10,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import torch
 
-from offline_judge.backends.batching import is_out_of_memory
+from offline_judge.backends.batching import free_memory, is_out_of_memory
 from offline_judge.backends.model_folder import cannot_load, combine_fingerprint, package_versions
 from offline_judge.backends.offline_env import set_offline_env
 from offline_judge.errors import UserError
@@ -91,11 +90,8 @@ class SentenceTransformerEmbedder:
 
     def close(self) -> None:
         """Free the model's memory."""
-        on_gpu = self._model.device.type == "cuda"
         del self._model
-        gc.collect()
-        if on_gpu:
-            torch.cuda.empty_cache()
+        free_memory()
 
     def _encode(self, texts: Sequence[str]) -> Tensor:
         """Embed in batches, halved for good where memory does not suffice; one text alone raises."""
@@ -114,9 +110,7 @@ class SentenceTransformerEmbedder:
                     raise
             # Outside of `except`, whose traceback keeps the failed batch's tensors alive.
             self._batch_size //= 2
-            gc.collect()
-            if self._model.device.type == "cuda":
-                torch.cuda.empty_cache()
+            free_memory()
 
     def _count_too_long(self, texts: Sequence[str]) -> int:
         limit = self._model.max_seq_length

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gc
 import threading
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
@@ -12,6 +11,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from offline_judge.backends.batching import free_memory
 from offline_judge.backends.model_folder import (
     cannot_load,
     combine_fingerprint,
@@ -148,9 +148,7 @@ class EncoderVerifier:
     def close(self) -> None:
         """Free the model's memory."""
         del self._model
-        gc.collect()
-        if self._device.type == "cuda":
-            torch.cuda.empty_cache()
+        free_memory()
 
     def _questions(self, calls: Sequence[SupportCall]) -> list[_Question]:
         """Tokenise every distinct text once and lay out the pairs of each distinct question."""

@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-import gc
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from typing import TypeVar
 
-import torch
-
-from offline_judge.backends.batching import is_out_of_memory
+from offline_judge.backends.batching import free_memory, is_out_of_memory
 
 _Item = TypeVar("_Item")
 _Result = TypeVar("_Result")
@@ -53,16 +50,10 @@ class TokenBudget:
                 result = None
             if result is None:
                 # Outside of `except`, whose traceback keeps the failed batch's tensors alive.
-                _free_memory()
+                free_memory()
                 if len(batch) > 1:
                     self.max_tokens = max(width, len(batch) * width // 2)
                     self.n_halved += 1
                     continue
             yield batch, result
             start += len(batch)
-
-
-def _free_memory() -> None:
-    gc.collect()
-    if torch.cuda.is_available():
-        torch.cuda.empty_cache()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gc
 import threading
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
@@ -11,7 +10,7 @@ from pathlib import Path
 
 import torch
 
-from offline_judge.backends.batching import is_out_of_memory
+from offline_judge.backends.batching import free_memory, is_out_of_memory
 from offline_judge.backends.chat import CHAT_VERSION, Chat, Prompt
 from offline_judge.backends.choice_reader import ChoiceReader
 from offline_judge.backends.constrained_generator import ConstrainedGenerator
@@ -170,6 +169,4 @@ class TransformersJudge:
     def close(self) -> None:
         """Free the model's memory."""
         self.__dict__.pop("_model", None)
-        gc.collect()
-        if self._device.type == "cuda":
-            torch.cuda.empty_cache()
+        free_memory()

