@@ -19,7 +19,7 @@ from offline_judge.air_gap import air_gap, refusal_notes
 from offline_judge.backends import open_embedder, open_judge, open_served_judge
 from offline_judge.backends.offline_env import set_offline_env
 from offline_judge.backends.protocol import Embedder, Judge, Verifier
-from offline_judge.backends.served.addresses import hosts_of, is_address, parse_addresses
+from offline_judge.backends.served.addresses import hosts_of, is_address
 from offline_judge.backends.served.vllm_server import VllmServer
 from offline_judge.config import Config, make_config
 from offline_judge.engine.asks import Check, Evidence, Gather, Gathered, Reason, Reasons, Source, Unscored
@@ -336,7 +336,6 @@ def _open_models(
                 },
             )
         if isinstance(model, str) and role == "judge" and is_address(model):
-            parse_addresses(model)
             found[role] = model
         else:
             found[role] = shelf.find(model, cast(Role, role)) if isinstance(model, str | Path) else model

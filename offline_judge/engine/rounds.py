@@ -21,6 +21,7 @@ from typing import Any, Literal, Protocol, TypeAlias, TypeVar
 
 import jsonschema
 
+from offline_judge.backends.chat import THINK_CLOSE
 from offline_judge.backends.gpu_memory import gpu_bytes_in_use
 from offline_judge.backends.protocol import (
     Answer,
@@ -416,17 +417,23 @@ class Engine:
             now = time.perf_counter()
             self.usage.cost_of(slot.charged_to).judge_s += now - before
             before = now
-            record = _encode(answer)
-            if record is None:
-                _fill(slot, answer, ready)
-            else:
-                self.store.put(key, record, origin)
-                _fill(slot, self._decode(slot.ask, record), ready)
+            self._keep(slot, key, answer, origin, ready)
             self._count(calls[position], slot, answer)
             if self._stopping and not _ends_early(self.judge):
                 break
         self.usage.judge_s += time.perf_counter() - started
         self._check_stop()
+
+    def _keep(
+        self, slot: _Slot, key: bytes, answer: Answer | Supported, origin: int, ready: list[_Task]
+    ) -> None:
+        """Put an answer into the store and give it to the tasks that wait for it."""
+        record = _encode(answer)
+        if record is None:
+            _fill(slot, answer, ready)
+        else:
+            self.store.put(key, record, origin)
+            _fill(slot, self._decode(slot.ask, record), ready)
 
     def _check_stop(self) -> None:
         if self._stopping:
@@ -460,13 +467,8 @@ class Engine:
         calls = [SupportCall(slot.ask.premise, slot.ask.claim, slot.language or "en") for slot, _ in asked]  # type: ignore[union-attr]
         for position, answer in _unbroken("verifier", self.verifier.name, self.verifier.verify(calls)):
             slot, key = asked[position]
-            record = _encode(answer)
-            if record is None:
-                _fill(slot, answer, ready)
-                self.usage.failed += 1
-            else:
-                self.store.put(key, record, origin)
-                _fill(slot, self._decode(slot.ask, record), ready)
+            self._keep(slot, key, answer, origin, ready)
+            self.usage.failed += isinstance(answer, Failed)
             n_tokens = answer.n_tokens if isinstance(answer, Supported) else 0
             self.usage.verified += 1
             self.usage.verified_tokens += n_tokens
@@ -535,9 +537,6 @@ class Engine:
 _EMBEDDED_PAIRS = 2048
 #: An embedder that fails is given half as much, until the text is found that it can't take, or so often.
 _EMBEDDER_FAILURES = 24
-
-#: What a reasoning model ends its thoughts with.
-THINK_CLOSE = "</think>"
 
 #: Half of a \\uXXXX pair in JSON text: half a character, which no tokenizer or file can take.
 _LONE_SURROGATE = re.compile(
