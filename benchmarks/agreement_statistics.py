@@ -8,12 +8,13 @@ it computes; a test holds each against scikit-learn or scipy.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy import stats
 from sklearn.metrics import roc_curve
+
+from offline_judge.calibration.figures import Interval
 
 #: Resamples of a bootstrap interval.
 N_RESAMPLES = 1000
@@ -23,16 +24,8 @@ Array = NDArray[np.float64]
 Statistic = Callable[[Array, Array], float]
 
 
-class Figure(NamedTuple):
+class Figure(Interval):
     """A number and its 95 % interval."""
-
-    value: float
-    low: float
-    high: float
-
-    def __str__(self) -> str:
-        """Write it as 0.93 (0.88 to 0.97)."""
-        return f"{self.value:.3f} ({self.low:.3f} to {self.high:.3f})"
 
     def to_json(self) -> dict[str, float | None]:
         """Return it by name; what is undefined becomes null."""

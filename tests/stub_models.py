@@ -39,6 +39,17 @@ def contains(call: ChooseCall) -> float:
     return 0.9 if values[-1].rstrip(".").lower() in values[0].lower() else 0.1
 
 
+def row(**changes):
+    """A row that `StubJudge` can judge."""
+    return {
+        "id": "r1",
+        "user_input": "Where is the depot?",
+        "response": "The depot is in Lund. It opens at nine.",
+        "retrieved_contexts": ["The depot is in Lund.", "Buses are red."],
+        "reference": "The depot is in Lund.",
+    } | changes
+
+
 class StubJudge:
     """Each sentence is one claim; a claim is supported where the premise holds it word for word."""
 

@@ -9,7 +9,7 @@ import socket
 import stat
 
 import pytest
-from stub_models import StubEmbedder, StubJudge, fields_of
+from stub_models import StubEmbedder, StubJudge, fields_of, row
 
 import offline_judge
 from offline_judge import UserError
@@ -30,16 +30,6 @@ ALL = [
     "answer_correctness",
     "semantic_similarity",
 ]
-
-
-def row(**changes):
-    return {
-        "id": "r1",
-        "user_input": "Where is the depot?",
-        "response": "The depot is in Lund. It opens at nine.",
-        "retrieved_contexts": ["The depot is in Lund.", "Buses are red."],
-        "reference": "The depot is in Lund.",
-    } | changes
 
 
 @pytest.fixture

@@ -47,7 +47,7 @@ from pathlib import Path
 
 import pytest
 from click.testing import CliRunner
-from stub_models import StubEmbedder, StubJudge, fields_of, numbered
+from stub_models import StubEmbedder, StubJudge, fields_of, numbered, row
 
 import offline_judge
 from offline_judge import Unscored, UserError
@@ -68,16 +68,6 @@ VERDICTS = json.dumps(
     }
 )
 ONE = json.dumps({"type": "object", "properties": {"verdict": {"enum": [0, 1]}}, "required": ["verdict"]})
-
-
-def row(**changes):
-    return {
-        "id": "r1",
-        "user_input": "Where is the depot?",
-        "response": "The depot is in Lund. It opens at nine.",
-        "retrieved_contexts": ["The depot is in Lund.", "Buses are red."],
-        "reference": "The depot is in Lund.",
-    } | changes
 
 
 @pytest.fixture

@@ -7,6 +7,8 @@ import shutil
 import pytest
 import torch
 
+from offline_judge.backends import open_judge
+
 
 @pytest.fixture(scope="session")
 def tiny_model(shelf_model, tmp_path_factory):
@@ -32,3 +34,17 @@ def tiny_model(shelf_model, tmp_path_factory):
     for name in ("tokenizer.json", "tokenizer_config.json", "chat_template.jinja"):
         shutil.copy(source / name, folder / name)
     return folder
+
+
+@pytest.fixture(scope="module")
+def vllm_in_process(shelf_model):
+    """SmolLM2 on a vLLM engine in this process, with a context of 2048 tokens."""
+    judge = open_judge(
+        shelf_model("smollm2-135m-instruct"),
+        name="smollm2",
+        fingerprint="f",
+        backend="vllm",
+        context_length=2048,
+    )
+    yield judge
+    judge.close()

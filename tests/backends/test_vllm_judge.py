@@ -11,7 +11,6 @@ import jsonschema
 import pytest
 
 import offline_judge
-from offline_judge.backends import open_judge
 from offline_judge.backends.protocol import ChooseCall, Chosen, Failed, GenerateCall, Generated
 from offline_judge.backends.transformers_judge import TransformersJudge
 
@@ -52,16 +51,8 @@ def answers(judge, calls):
 
 
 @pytest.fixture(scope="module")
-def judge(shelf_model):
-    judge = open_judge(
-        shelf_model("smollm2-135m-instruct"),
-        name="smollm2",
-        fingerprint="f",
-        backend="vllm",
-        context_length=2048,
-    )
-    yield judge
-    judge.close()
+def judge(vllm_in_process):
+    return vllm_in_process
 
 
 def test_generations_hold_to_their_schema_in_any_language(judge):

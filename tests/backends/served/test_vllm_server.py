@@ -16,7 +16,7 @@ import jsonschema
 import pytest
 
 import offline_judge
-from offline_judge.backends import open_judge, open_served_judge
+from offline_judge.backends import open_served_judge
 from offline_judge.backends.chat import Chat
 from offline_judge.backends.protocol import ChooseCall, Chosen, GenerateCall, Generated
 from offline_judge.backends.served.dialects import ChatDialect, TokenDialect
@@ -93,16 +93,8 @@ def served(server):
 
 
 @pytest.fixture(scope="module")
-def in_process(shelf_model):
-    judge = open_judge(
-        shelf_model("smollm2-135m-instruct"),
-        name="smollm2",
-        fingerprint="f",
-        backend="vllm",
-        context_length=CONTEXT_LENGTH,
-    )
-    yield judge
-    judge.close()
+def in_process(vllm_in_process):
+    return vllm_in_process
 
 
 @pytest.fixture(scope="module")
@@ -137,7 +129,7 @@ def test_schemas_hold_in_100_of_100_answers(path, request):
 def test_probabilities_of_both_paths_and_dialects_agree(in_process, served):
     reference = answers(in_process, READ_OUTS)
     chat = copy.copy(served)
-    chat._dialect = ChatDialect(served.abilities, CONTEXT_LENGTH, 0)
+    chat._dialect = ChatDialect(served.abilities, 0)
     for judge in (served, chat):
         found = answers(judge, READ_OUTS)
         assert sum(one.tokens.cached for one in found) > 0
