@@ -22,7 +22,7 @@ from offline_judge.backends.model_folder import find_context_length
 from offline_judge.backends.offline_env import set_offline_env
 from offline_judge.backends.vllm_settings import GPU_MEMORY_SHARE, command_line, engine_settings
 from offline_judge.errors import UserError
-from offline_judge.private_files import make_private_folder
+from offline_judge.private_files import create_private_file, make_private_folder
 
 LOOPBACK = "127.0.0.1"
 _POLL_S = 0.5
@@ -67,8 +67,8 @@ class VllmServer:
         """Where the server answers."""
         return f"http://{LOOPBACK}:{self.port}/v1"
 
-    def start(self, on_wait: Callable[[float], None] | None = None) -> None:
-        """Start the server and wait until it is healthy; `on_wait` is told the seconds waited.
+    def start(self) -> None:
+        """Start the server and wait until it is healthy.
 
         Raises:
             UserError: where the port is taken, or the server ends or does not get healthy.
@@ -77,8 +77,7 @@ class VllmServer:
         self.port = _free_port(self.port)
         command = self.command()
         make_private_folder(self.log.parent)
-        descriptor = os.open(self.log, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
-        with os.fdopen(descriptor, "wb") as log:
+        with create_private_file(self.log) as log:
             self._process = subprocess.Popen(
                 command,
                 stdin=subprocess.DEVNULL,
@@ -92,13 +91,10 @@ class VllmServer:
         started = time.monotonic()
         try:
             while not self._is_healthy():
-                waited_s = time.monotonic() - started
                 if self._process.poll() is not None:
                     raise self.failed(f"it ended with status {self._process.returncode}")
-                if waited_s > _START_TIMEOUT_S:
+                if time.monotonic() - started > _START_TIMEOUT_S:
                     raise self.failed(f"not healthy after {_START_TIMEOUT_S:.0f} s")
-                if on_wait is not None:
-                    on_wait(waited_s)
                 time.sleep(_POLL_S)
         except BaseException:
             self.stop()
