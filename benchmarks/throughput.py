@@ -36,6 +36,7 @@ from measured_run import run_main, table
 import offline_judge
 from offline_judge.backends import open_embedder, open_served_judge
 from offline_judge.backends.protocol import Answer, Call
+from offline_judge.backends.served.dispatch import Request
 from offline_judge.backends.served.vllm_server import VllmServer
 from offline_judge.shelf import Shelf
 
@@ -149,18 +150,18 @@ def rows_of(folder: Path, n: int) -> list[dict[str, Any]]:
     return found
 
 
-async def send_all(address: str, payloads: Sequence[dict[str, Any]]) -> None:
+async def send_all(address: str, requests: Sequence[Request]) -> None:
     """The bare script: everything at once, nothing kept."""
     timeout = aiohttp.ClientTimeout(total=None)
     connector = aiohttp.TCPConnector(limit=0)
 
-    async def send(payload: dict[str, Any]) -> None:
-        async with session.post(f"{address}/completions", json=payload) as response:
+    async def send(request: Request) -> None:
+        async with session.post(f"{address}/{request.path}", json=request.payload) as response:
             assert response.status == 200, await response.text()
             await response.read()
 
     async with aiohttp.ClientSession(timeout=timeout, connector=connector) as session:
-        await asyncio.gather(*(send(payload) for payload in payloads))
+        await asyncio.gather(*(send(request) for request in requests))
 
 
 class EmbeddingServer:
@@ -225,7 +226,10 @@ def main() -> None:
     os.environ["VLLM_SERVER_DEV_MODE"] = "1"  # for /reset_prefix_cache
     arguments.out.mkdir(parents=True, exist_ok=True)
     with VllmServer(model.path, model.name, arguments.out / "vllm.log") as server:
-        parts = list(measure(server, embedder, rows, python, arguments.out))
+        parts = []
+        for part in measure(server, embedder, rows, python, arguments.out):
+            parts.append(part)
+            print(*part.line(), sep="  ", file=sys.stderr, flush=True)
     header = ("", "seconds", "rows/s", "calls", "prompt", "cached", "output", "tokens/s", "unscored")
     print(f"{os.cpu_count()} cores, {model.name}, {len(rows)} rows, {len(METRICS)} metrics\n")
     print(table(header, [part.line() for part in parts]))
@@ -270,7 +274,7 @@ def measure(
     def raw() -> None:
         requests, failed = judge._dialect.requests(judge.calls)
         assert not failed
-        asyncio.run(send_all(server.address, [request.payload for request in requests]))
+        asyncio.run(send_all(server.address, requests))
 
     measured = part("(b) offline_judge", ours)
     yield part("(a) raw engine", raw)

@@ -7,8 +7,8 @@
 (answer relevance), `context_v1` over `context_v2` (context relevance). A method agrees where the preferred
 member scores strictly higher. A tie is not agreement and neither is an unscored member; the column "with a
 coin" adds half of the ties, as the paper broke them by chance. Every second question is the half on which
-prompts and formulations were chosen; the other half is reported beside it. context_focus stands for context
-relevance; --published adds the paper's own formulation.
+prompts and formulations were chosen; the other half is reported beside it. responsiveness stands for answer
+relevance, context_focus for context relevance; --published adds the paper's own formulations.
 
 The paper's two baselines are asked of the same judge: a score from 0 to 10 as text, and which of two is
 better, the order drawn by the seed. Without --judge only floors and shortcuts are printed.
@@ -43,11 +43,14 @@ PUBLISHED = {
 }
 METRICS = {
     "faithfulness": ("faithfulness",),
-    "answer relevance": ("response_relevancy",),
+    "answer relevance": ("responsiveness",),
     "context relevance": ("context_focus",),
 }
-#: The paper's formulation where ours differs: one ask for every sentence within its context.
-PUBLISHED_METRICS = {"context relevance": ("context_relevance",)}
+#: The paper's formulation where ours differs: three generations an answer, one ask for every sentence.
+PUBLISHED_METRICS = {
+    "answer relevance": ("response_relevancy",),
+    "context relevance": ("context_relevance",),
+}
 _PROMPTS = Path(__file__).parent / "prompts"
 _SCORE = json.dumps(
     {
@@ -337,7 +340,7 @@ def main() -> None:
     parser = arguments(__doc__ or "", n=50)
     parser.add_argument("--no-baselines", action="store_true", help="leave the paper's baselines out")
     parser.add_argument(
-        "--published", action="store_true", help="context relevance as published too: 4,000 asks more"
+        "--published", action="store_true", help="the paper's formulations too: 300 generations, 4,000 asks"
     )
     parser.add_argument(
         "--dimensions",

@@ -27,6 +27,7 @@ ALL = [
     "noise_sensitivity[mode=irrelevant]",
     "context_relevance",
     "context_focus",
+    "responsiveness",
     "answer_correctness",
     "semantic_similarity",
 ]
@@ -86,7 +87,8 @@ def test_blank_response(run, response):
         assert unscored(result, metric) == "no_claims"
     assert result["factual_correctness"] == [0.0]
     if not response.strip():
-        assert result["response_relevancy"] == [0.0]
+        assert result["response_relevancy"] == result["responsiveness"] == [0.0]
+        assert result.evidence("r1")["responsiveness"]["flags"] == ["noncommittal"]
         assert result.evidence("r1")["response_relevancy"]["flags"] == ["noncommittal"]
         assert result["answer_correctness"] == [0.0]
         assert result["semantic_similarity"] == [0.0]

@@ -14,6 +14,7 @@ import json
 import math
 import re
 import time
+from collections import Counter
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache, partial
@@ -89,8 +90,9 @@ class Progress(Protocol):
 class Cost:
     """What the asks of one metric cost.
 
-    An ask that several metrics share is charged to the first that asked it. `judge_s` is the time that
-    passed in the judge until each answer came: the metrics' sum is the run's.
+    An ask that several metrics share is charged to the first that asked it. The judge answers the asks of
+    all metrics together, so `judge_s` is each round's time shared out by the tokens that were computed
+    (prompt without cached ones, and output): the metrics' sum is the run's.
     """
 
     calls: int = 0
@@ -137,6 +139,13 @@ class Usage:
         if cost is None:
             cost = self.by_metric[label] = Cost()
         return cost
+
+    def charge_judge(self, seconds: float, computed: Mapping[str, int]) -> None:
+        """Add a round's seconds in the judge, shared out by the tokens computed for each metric."""
+        self.judge_s += seconds
+        total = sum(computed.values())
+        for label, n_tokens in computed.items():
+            self.cost_of(label).judge_s += seconds * n_tokens / total
 
 
 class _Slot:
@@ -411,17 +420,18 @@ class Engine:
         self._check_stop()
         calls = [_call(slot, self.seed) for slot, _ in asked]
         origin = self.store.origin(self.judge.name, self.judge.fingerprint)
-        started = before = time.perf_counter()
-        for position, answer in _unbroken("judge", self.judge.name, self.judge.answer(calls)):
-            slot, key = asked[position]
-            now = time.perf_counter()
-            self.usage.cost_of(slot.charged_to).judge_s += now - before
-            before = now
-            self._keep(slot, key, answer, origin, ready)
-            self._count(calls[position], slot, answer)
-            if self._stopping and not _ends_early(self.judge):
-                break
-        self.usage.judge_s += time.perf_counter() - started
+        computed: Counter[str] = Counter()
+        started = time.perf_counter()
+        try:
+            for position, answer in _unbroken("judge", self.judge.name, self.judge.answer(calls)):
+                slot, key = asked[position]
+                computed[slot.charged_to] += _n_computed(answer)
+                self._keep(slot, key, answer, origin, ready)
+                self._count(calls[position], slot, answer)
+                if self._stopping and not _ends_early(self.judge):
+                    break
+        finally:
+            self.usage.charge_judge(time.perf_counter() - started, computed)
         self._check_stop()
 
     def _keep(
@@ -576,6 +586,13 @@ def _unbroken(role: str, name: str, answers: Iterator[tuple[int, _Answer]]) -> I
                 "to fix": "give the same command again: it goes on where it stopped",
             },
         ) from None  # a traceback would show the error's message, which may quote a prompt
+
+
+def _n_computed(answer: Answer) -> int:
+    """Tokens that the judge had to compute: those of the prompt that were not cached, and the output."""
+    if isinstance(answer, Failed):
+        return 1
+    return max(1, answer.tokens.prompt - answer.tokens.cached + answer.tokens.output)
 
 
 def _ends_early(model: Judge | Verifier) -> bool:

@@ -11,6 +11,7 @@ from offline_judge.metrics.noise_sensitivity import NoiseSensitivity
 from offline_judge.metrics.precision_at_k import PrecisionAtK
 from offline_judge.metrics.registry import Metric, build, label, metric, parse, registered
 from offline_judge.metrics.response_relevancy import ResponseRelevancy
+from offline_judge.metrics.responsiveness import Responsiveness
 from offline_judge.metrics.semantic_similarity import SemanticSimilarity
 
 #: The seven metrics that are scored where nobody says which, in the order of a report.
@@ -39,6 +40,7 @@ __all__ = [
     "NoiseSensitivity",
     "PrecisionAtK",
     "ResponseRelevancy",
+    "Responsiveness",
     "SemanticSimilarity",
     "build",
     "label",

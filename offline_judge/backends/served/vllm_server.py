@@ -125,7 +125,7 @@ class VllmServer:
         """The command line."""
         n_gpus = _n_gpus()
         settings = engine_settings(
-            self.folder,
+            self.folder.resolve(),  # clients on this machine find the tokenizer where the server says
             on_cpu=not n_gpus,
             context_length=find_context_length(self.folder, self.context_length),
             structured_backend=self.structured_backend,

@@ -197,6 +197,12 @@ def test_serve_stops_on_ctrl_c_and_leaves_no_process(shelf_model, tmp_path):
     assert processes_of(int(child)) == []
 
 
+def test_a_relative_folder_is_told_whole(shelf_model, tmp_path, monkeypatch):
+    folder = shelf_model("smollm2-135m-instruct")
+    monkeypatch.chdir(folder.parent)
+    assert str(folder.resolve()) in VllmServer(Path(folder.name), "s", tmp_path / "log").command()
+
+
 def test_a_server_that_does_not_start_is_one_error_with_the_end_of_its_log(shelf_model, tmp_path):
     folder = shelf_model("smollm2-135m-instruct")
     server = VllmServer(folder, "s", tmp_path / "log", extra=["--no-such-flag"])
