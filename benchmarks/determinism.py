@@ -16,7 +16,7 @@ import os
 import tempfile
 from importlib.resources import files
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from measured_run import run_main, table
 
@@ -45,12 +45,25 @@ def probabilities(judge: Any, rows: list[dict[str, Any]]) -> Probabilities:
     return found
 
 
-def difference(one: Probabilities, other: Probabilities) -> tuple[str, str, str]:
-    """Verdicts that differ, answers that only one has, and the largest difference of a probability."""
+class Difference(NamedTuple):
+    """Verdicts that differ of how many, answers that only one has, largest difference of a probability."""
+
+    flipped: int
+    unshared: int
+    largest: float
+    n: int
+
+    def line(self, name: str) -> tuple[str, ...]:
+        """One line of the table."""
+        return name, f"{self.flipped} of {self.n}", str(self.unshared), f"{self.largest:.1e}"
+
+
+def difference(one: Probabilities, other: Probabilities) -> Difference:
+    """Hold two runs against each other."""
     shared = one.keys() & other.keys()
     flipped = sum((one[key] >= 0.5) != (other[key] >= 0.5) for key in shared)
     largest = max((abs(one[key] - other[key]) for key in shared), default=0.0)
-    return f"{flipped} of {len(shared)}", str(len(one.keys() ^ other.keys())), f"{largest:.1e}"
+    return Difference(flipped, len(one.keys() ^ other.keys()), largest, len(shared))
 
 
 def main() -> None:
@@ -69,23 +82,23 @@ def main() -> None:
 
     judge: Any = open_judge(found.path, backend="vllm", **settings)
     first = probabilities(judge, rows)
-    others = [probabilities(judge, rows) for _ in range(arguments.runs - 1)]
-    worst = max(others, key=lambda other: difference(first, other), default=first)
-    lines.append((f"{arguments.runs} runs in process", *difference(first, worst)))
+    others = [difference(first, probabilities(judge, rows)) for _ in range(arguments.runs - 1)]
+    lines.append(max(others).line(f"{arguments.runs} runs in process, the worst"))
     for size in (1, 4):
         judge._most_in_flight = size
-        lines.append((f"in process, {size} at once", *difference(first, probabilities(judge, rows))))
+        lines.append(difference(first, probabilities(judge, rows)).line(f"in process, {size} at once"))
     judge.close()
 
     judge = open_judge(found.path, backend="transformers", **settings)
-    lines.append(("transformers", *difference(first, probabilities(judge, rows))))
+    lines.append(difference(first, probabilities(judge, rows)).line("transformers"))
     judge.close()
 
     with (
         tempfile.TemporaryDirectory() as folder,
         VllmServer(found.path, found.name, Path(folder) / "log") as server,
     ):
-        lines.append(("served", *difference(first, probabilities(open_served_judge(server.address), rows))))
+        served = probabilities(open_served_judge(server.address), rows)
+        lines.append(difference(first, served).line("served"))
 
     print(f"{os.cpu_count()} cores, {found.name}, {len(rows)} rows, {len(first)} probabilities\n")
     header = ("against the first run in process", "verdicts that differ", "not in both", "largest difference")

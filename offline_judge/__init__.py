@@ -17,6 +17,7 @@ from offline_judge._version import __version__
 from offline_judge.errors import Stopped, UserError
 
 if TYPE_CHECKING:
+    from offline_judge.comparison import compare
     from offline_judge.config import Config
     from offline_judge.engine.asks import (
         Choose,
@@ -36,6 +37,7 @@ if TYPE_CHECKING:
     from offline_judge.schema import Row
 
 _HOME = {
+    "compare": "comparison",
     "Config": "config",
     "Choose": "engine.asks",
     "Claims": "engine.asks",
@@ -71,6 +73,7 @@ __all__ = [
     "Unscored",
     "UserError",
     "__version__",
+    "compare",
     "evaluate",
     "metric",
     "rescore",

@@ -269,6 +269,20 @@ def show(run: Path, row_id: str | None, worst: bool) -> None:
 
 
 @main.command()
+@click.argument("first", type=click.Path(path_type=Path))
+@click.argument("second", type=click.Path(path_type=Path))
+def compare(first: Path, second: Path) -> None:
+    """Compare two runs row by row: means, their difference with its interval, rows better and worse.
+
+    Refuses runs whose formulas, prompts, models or settings differ: their scores do not compare.
+    """
+    from offline_judge.comparison import compare as compare_runs
+    from offline_judge.tables import comparison_text
+
+    click.echo(comparison_text(compare_runs(first, second)))
+
+
+@main.command()
 @click.argument("model")
 @click.option("--port", type=int, default=8000, show_default=True, help="0 takes a free one.")
 @click.option("--context-length", type=int, help="Tokens of prompt and output. Default: at most 8192.")

@@ -7,7 +7,7 @@ import inspect
 import io
 import time
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from rich.console import Console
 from rich.table import Table
@@ -15,6 +15,9 @@ from rich.table import Table
 from offline_judge.engine.store_contents import StoreContents
 from offline_judge.schema import Coverage
 from offline_judge.summary import summary_rows
+
+if TYPE_CHECKING:
+    from offline_judge.comparison import Compared
 
 _TEXT_WIDTH = 110
 
@@ -94,6 +97,24 @@ def _cost_lines(usage: Mapping[str, Any]) -> list[str]:
     if usage["peak_gpu_bytes"]:
         lines.append(f"GPU memory in use, at most: {usage['peak_gpu_bytes'] / 2**30:.1f} GiB")
     return lines
+
+
+def comparison_text(compared: Sequence[Compared]) -> str:
+    """Lay out two runs side by side."""
+    rows = [
+        (
+            one.metric + (" (lower is better)" if one.better == "lower" else ""),
+            f"{one.first:.3f}",
+            f"{one.second:.3f}",
+            f"{one.difference.value:+.3f} ({one.difference.low:+.3f} to {one.difference.high:+.3f})",
+            f"{one.n_better}",
+            f"{one.n_worse}",
+            f"{one.n_scored} of {one.n_rows}",
+        )
+        for one in compared
+    ]
+    heads = ("metric", "first", "second", "difference (95 %)", "better", "worse", "scored in both")
+    return _table(heads, rows)
 
 
 def store_text(found: StoreContents) -> str:

@@ -17,7 +17,7 @@ LAYERS = [
     {"engine"},
     {"metrics"},
     {"config", "summary", "run_folder", "scoring", "tables", "result", "calibration", "verification"},
-    {"interrupts", "evaluation", "rescoring", "doctor"},
+    {"interrupts", "evaluation", "rescoring", "comparison", "doctor"},
     {"progress", "cache_commands", "calibrate_command", "cli", "__main__", ""},
 ]
 LEVEL = {name: level for level, names in enumerate(LAYERS) for name in names}

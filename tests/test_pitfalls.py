@@ -30,7 +30,7 @@ value has a test of its own elsewhere, it is named here and not written twice.
 | 23 | two settings in one column | here |
 | 24 | 0.9999999999 | here, numeric/test_ranking.py |
 | 25 | drift between runs | here, test_end_to_end.py (real models) |
-| 26 | silent changes between releases | here |
+| 26 | silent changes between releases | here, test_comparison.py |
 | 27 | killed at row 90 | test_nothing_lost.py (25 times kill -9) |
 | 28 | tokens reported as 0 | here, test_end_to_end.py (real models) |
 | 29 | columns checked on the first row | here |
@@ -284,6 +284,16 @@ def test_26_versions_of_formulas_and_prompts_are_in_the_record(run):
     assert record["metrics"]["faithfulness"]["version"] == 1
     prompt = load("support", "en")
     assert record["prompts"]["support"]["en"] == f"v{prompt.version} {prompt.digest}"
+
+
+def test_26_compare_refuses_to_mix_versions(run):
+    first, second = (run([row()], ["faithfulness"], name=name).folder for name in ("first", "second"))
+    path = Path(second) / "run.json"
+    record = json.loads(path.read_text())
+    record["metrics"]["faithfulness"]["version"] += 1
+    path.write_text(json.dumps(record))
+    with pytest.raises(UserError, match="do not compare"):
+        offline_judge.compare(first, second)
 
 
 def test_28_tokens_come_from_the_engine(run):
