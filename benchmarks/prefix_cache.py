@@ -60,7 +60,7 @@ def main() -> None:
     )
     parser.add_argument("--judge", default="qwen2.5-coder-0.5b-instruct")
     parser.add_argument("--rows", type=int, default=8)
-    parser.add_argument("--words", type=int, default=150, help="in a chunk")
+    parser.add_argument("--words", type=int, default=250, help="in a chunk; a word has two tokens")
     arguments = parser.parse_args()
     rng = random.Random(0)
     prompt = load("support", "en")

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 
@@ -23,6 +23,9 @@ _SETTINGS = (
     "cascade_high",
 )
 _SHOWN = 6
+
+
+_Scores: TypeAlias = Mapping[str, float | None]
 
 
 class Compared(NamedTuple):
@@ -60,30 +63,33 @@ def compare(first: str | Path, second: str | Path, *, seed: int = 0) -> list[Com
             the runs share no row or no metric: scores then do not compare.
     """
     runs = [RunFolder(Path(folder)) for folder in (first, second)]
-    records = [run.record for run in runs]
-    shared = [label for label in records[0]["metrics"] if label in records[1]["metrics"]]
+    one, other = (run.record for run in runs)
+    shared = [label for label in one["metrics"] if label in other["metrics"]]
     if not shared:
-        held = [", ".join(record["metrics"]) for record in records]
-        raise UserError("the two runs share no metric", {"first": held[0], "second": held[1]})
-    mixed = list(_mixed(*records, shared))
+        held = {"first": ", ".join(one["metrics"]), "second": ", ".join(other["metrics"])}
+        raise UserError("the two runs share no metric", held)
+    mixed = list(_mixed(one, other, shared))
     if mixed:
         more = {"and": f"{len(mixed) - _SHOWN} more"} if len(mixed) > _SHOWN else {}
         raise UserError(
             "the two runs were not scored in the same way, so their scores do not compare",
             {
-                **{name: f"{one} in the first, {other} in the second" for name, one, other in mixed[:_SHOWN]},
+                **{
+                    name: f"{here} in the first, {there} in the second"
+                    for name, here, there in mixed[:_SHOWN]
+                },
                 **more,
                 "to fix": "evaluate the rows of one of them again as the other was",
             },
         )
-    scores = [{line["id"]: line["scores"] for line in run.scores()} for run in runs]
-    ids = [row_id for row_id in scores[0] if row_id in scores[1]]
-    if not ids:
+    ours, theirs = ({line["id"]: line["scores"] for line in run.scores()} for run in runs)
+    pairs = [(scores, theirs[row_id]) for row_id, scores in ours.items() if row_id in theirs]
+    if not pairs:
         raise UserError(
             "the two runs share no row",
-            {"rows": f"{len(scores[0])} and {len(scores[1])}", "to fix": "give equal questions equal ids"},
+            {"rows": f"{len(ours)} and {len(theirs)}", "to fix": "give equal questions equal ids"},
         )
-    found = (_compared(label, records[0]["metrics"][label]["better"], *scores, ids, seed) for label in shared)
+    found = (_compared(label, one["metrics"][label]["better"], pairs, seed) for label in shared)
     return [one for one in found if one is not None]
 
 
@@ -112,42 +118,35 @@ def _mixed(
         one, other = first["config"].get(name), second["config"].get(name)
         if one != other:
             yield name, repr(one), repr(other)
-    if first.get("calibrations", {}) != second.get("calibrations", {}):
-        yield (
-            "calibrations",
-            *(", ".join(record.get("calibrations", {})) or "none" for record in (first, second)),
-        )
+    one, other = (record.get("calibrations", {}) for record in (first, second))
+    if one != other:
+        yield "calibrations", ", ".join(one) or "none", ", ".join(other) or "none"
 
 
 def _named(model: Mapping[str, Any] | None) -> str:
     return "none" if model is None else f"{model['name']} ({model['fingerprint'][:8]})"
 
 
-def _compared(
-    label: str,
-    better: str,
-    first: Mapping[str, Mapping[str, float | None]],
-    second: Mapping[str, Mapping[str, float | None]],
-    ids: list[str],
-    seed: int,
-) -> Compared | None:
-    pairs = [(first[row_id][label], second[row_id][label]) for row_id in ids]
+def _compared(label: str, better: str, rows: Sequence[tuple[_Scores, _Scores]], seed: int) -> Compared | None:
+    pairs = [(first[label], second[label]) for first, second in rows]
     known = np.array([pair for pair in pairs if None not in pair], float).reshape(-1, 2)
     if not len(known):
         return None
-    differences = known[:, 1] - known[:, 0]
+    first, second = known.T
+    differences = second - first
     gains = differences if better == "higher" else -differences
     return Compared(
-        label,
-        better,
-        *known.mean(axis=0).tolist(),
-        with_interval(
+        metric=label,
+        better=better,
+        first=float(first.mean()),
+        second=float(second.mean()),
+        difference=with_interval(
             lambda weights: weights @ differences / weights.sum(axis=1),
             [str(row) for row in range(len(known))],
             np.random.default_rng(seed),
         ),
-        int((gains > 0).sum()),
-        int((gains < 0).sum()),
-        len(known),
-        len(ids),
+        n_better=int((gains > 0).sum()),
+        n_worse=int((gains < 0).sum()),
+        n_scored=len(known),
+        n_rows=len(rows),
     )

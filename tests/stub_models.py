@@ -84,7 +84,8 @@ class StubJudge:
     def write(call: GenerateCall) -> str:
         fields = fields_of(call)
         if "sentences" in fields:
-            found = {str(n): [text] for n, text in enumerate(numbered(fields["sentences"]), 1)}
+            sentences = numbered(fields["sentences"])
+            found = {n: [sentences[int(n) - 1]] for n in fields["numbers"].split(", ")}
         elif "statements" in fields:
             found = {
                 str(n): {"reason": f"because {n}", "verdict": 0}

@@ -78,7 +78,7 @@ def test_equal_runs_differ_by_nothing(run):
         (lambda r: r["metrics"]["faithfulness"]["settings"].update(threshold=0.7), "faithfulness.threshold"),
         (lambda r: r["prompts"]["support"].update(ko="v2 0"), "prompt support, ko"),
         (lambda r: r["models"]["judge"].update(fingerprint="0" * 64), "judge"),
-        (lambda r: r["models"].pop("embedder"), "embedder"),
+        (lambda r: r["models"].update(embedder={"name": "e", "fingerprint": "0"}), "embedder"),
         (lambda r: r["config"].update(claims="sentences"), "claims"),
         (lambda r: r.update(calibrations={"support": {}}), "calibrations"),
     ],

@@ -106,9 +106,14 @@ def test_3_the_output_budget_grows_with_the_text_and_long_text_is_split(run):
     reference = " ".join(f"Item {n} costs {n} crowns." for n in range(1, 41))
     result = run([row(reference=reference)], ["context_recall"], judge)
     assert len(result.evidence("r1")["context_recall"]["texts"]["claims"]) == 40
-    assert len(judge.generated) == 4
-    for call in judge.generated:
-        assert call.max_tokens > 30 * len(numbered(fields_of(call)["sentences"]))
+    asked = [fields_of(call) for call in judge.generated]
+    # 4 prompts of 10 sentences, each split in 3 asks that share it but for the numbers.
+    assert len(asked) == 12
+    assert len({fields["sentences"] for fields in asked}) == 4
+    assert all(len(numbered(fields["sentences"])) == 10 for fields in asked)
+    assert sorted(fields["numbers"] for fields in asked[:3]) == ["1, 2, 3", "4, 5, 6", "7, 8, 9, 10"]
+    for call, fields in zip(judge.generated, asked, strict=True):
+        assert call.max_tokens > 30 * len(fields["numbers"].split(","))
 
 
 @pytest.mark.parametrize(

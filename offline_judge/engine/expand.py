@@ -8,7 +8,7 @@ this is where a length stop is split and asked again.
 from __future__ import annotations
 
 from collections.abc import Generator, Iterator, Sequence
-from typing import Any, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
 from offline_judge.backends.protocol import Failed, Judge
 from offline_judge.engine.asks import (
@@ -27,8 +27,11 @@ from offline_judge.text import same_script, split_sentences, windows, word_overl
 
 Expansion: TypeAlias = Generator[Sequence[Any], list[Any], Any]
 
-#: Sentences of one `claims` prompt, and claims of one `reasons` prompt. Longer work is split.
-SENTENCES_PER_ASK = 12
+#: Sentences that a `claims` prompt shows, and how many of them one ask splits. Its asks share the prompt but
+#: for the numbers at its end, and a judge writes three short answers at once sooner than a long one.
+SENTENCES_PER_PROMPT = 12
+SENTENCES_PER_ASK = 4
+#: Claims of one `reasons` prompt.
 REASONS_PER_ASK = 16
 
 #: Tokens kept free for the chat template's own marks.
@@ -127,39 +130,59 @@ def claims_from_sentences(ask: Claims) -> tuple[str, ...]:
 
 
 def expand_claims(ask: Claims, language: str, room: Room) -> Expansion:
-    """Number the sentences, ask for the claims of each, and split where an answer was cut."""
+    """Number the sentences, ask for the claims of some at a time, and of fewer where an answer was cut."""
     sentences = [sentence.text for sentence in split_sentences(ask.text)]
     if not sentences:
         return ()
     prompt = load("claims", language)
     detail = f"{prompt.text(f'atomicity_{ask.atomicity}')} {prompt.text(f'coverage_{ask.coverage}')}"
     found: dict[int, Sequence[str]] = {}
-    todo = list(_spans(len(sentences), SENTENCES_PER_ASK))
+    todo = [
+        _Group(top, bottom, top + start, top + end)
+        for top, bottom in _spans(len(sentences), SENTENCES_PER_PROMPT)
+        for start, end in _spans(bottom - top, SENTENCES_PER_ASK)
+    ]
     while todo:
-        answers = yield [
-            Generate(
-                prompt="claims",
-                values=(detail, ask.question, _numbered(sentences[start:end])),
-                schema=claims_schema(sentences[start:end]),
-                max_tokens=_claims_tokens(sentences[start:end]),
-            )
-            for start, end in todo
-        ]
-        again: list[tuple[int, int]] = []
-        for (start, end), answer in zip(todo, answers, strict=True):
+        answers = yield [_claims_of(sentences, group, detail, ask.question) for group in todo]
+        again: list[_Group] = []
+        for group, answer in zip(todo, answers, strict=True):
             if not isinstance(answer, Failed):
-                for index in range(start, end):
-                    found[index] = _faithful_to(sentences[index], answer[str(index - start + 1)])
+                for index in range(group.start, group.end):
+                    found[index] = _faithful_to(sentences[index], answer[str(index - group.top + 1)])
             elif answer.reason not in _SPLIT:
                 return answer
-            elif end - start > 1:
-                middle = (start + end) // 2
-                again += [(start, middle), (middle, end)]
+            elif group.end - group.start > 1:
+                again += group.halves()
             else:
                 # One sentence that can't be split further is a claim as it stands.
-                found[start] = (sentences[start],)
+                found[group.start] = (sentences[group.start],)
         todo = again
     return tuple(dict.fromkeys(claim for index in sorted(found) for claim in found[index]))
+
+
+class _Group(NamedTuple):
+    """Sentences `start` to `end` of a text, to be split where `top` to `bottom` are shown."""
+
+    top: int
+    bottom: int
+    start: int
+    end: int
+
+    def halves(self) -> tuple[_Group, _Group]:
+        """Cut a group in two, each shown alone: it may have been the prompt that was too long."""
+        middle = (self.start + self.end) // 2
+        return _Group(self.start, middle, self.start, middle), _Group(middle, self.end, middle, self.end)
+
+
+def _claims_of(sentences: Sequence[str], group: _Group, detail: str, question: str) -> Generate:
+    top, bottom, start, end = group
+    numbers = ", ".join(str(index - top + 1) for index in range(start, end))
+    return Generate(
+        prompt="claims",
+        values=(detail, question, _numbered(sentences[top:bottom]), numbers),
+        schema=claims_schema(sentences[start:end], first=start - top + 1),
+        max_tokens=_claims_tokens(sentences[start:end]),
+    )
 
 
 def expand_questions(ask: Questions, language: str, room: Room) -> Expansion:

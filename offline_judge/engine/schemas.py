@@ -41,21 +41,21 @@ def most_characters(sentence: str) -> int:
 
 
 @lru_cache(maxsize=4096)
-def _claims(bounds: tuple[tuple[int, int], ...]) -> str:
+def _claims(first: int, bounds: tuple[tuple[int, int], ...]) -> str:
     lists = {
         str(number): {
             "type": "array",
             "items": {"type": "string", "maxLength": characters},
             "maxItems": claims,
         }
-        for number, (claims, characters) in enumerate(bounds, 1)
+        for number, (claims, characters) in enumerate(bounds, first)
     }
     return json.dumps(_object(lists))
 
 
-def claims_schema(sentences: Sequence[str]) -> str:
-    """Build {"1": [claim, …], …, "n": […]} for n sentences."""
-    return _claims(tuple((most_claims(sentence), most_characters(sentence)) for sentence in sentences))
+def claims_schema(sentences: Sequence[str], first: int = 1) -> str:
+    """Build {"1": [claim, …], …, "n": […]} for n sentences; the number of the first is `first`."""
+    return _claims(first, tuple((most_claims(sentence), most_characters(sentence)) for sentence in sentences))
 
 
 @lru_cache(maxsize=64)

@@ -12,7 +12,15 @@ from hypothesis import strategies as st
 from offline_judge.engine.schemas import claims_schema, question_schema, reasons_schema
 from offline_judge.prompts import LANGUAGES, catalogue, load
 
-IDS = ["support", "chunk_useful", "sentence_needed", "claims", "reversed_question", "reasons"]
+IDS = [
+    "support",
+    "chunk_useful",
+    "sentence_needed",
+    "question_answered",
+    "claims",
+    "reversed_question",
+    "reasons",
+]
 
 
 def test_every_prompt_is_there_in_every_language():
