@@ -65,7 +65,8 @@ def test_examples_show_answers_that_their_schema_allows(language):
         return [json.loads(text) for role, text in load(prompt, language).head if role == "assistant"]
 
     for answer in answers("claims"):
-        jsonschema.validate(answer, json.loads(claims_schema(["x" * 100] * len(answer))))
+        schema = claims_schema(["x" * 100] * len(answer), first=min(map(int, answer)))
+        jsonschema.validate(answer, json.loads(schema))
     for answer in answers("reversed_question"):
         jsonschema.validate(answer, json.loads(question_schema()))
     for answer in answers("reasons"):
