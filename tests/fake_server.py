@@ -29,6 +29,8 @@ class FakeServer:
     never_answers: bool = False
     #: Requests after the self-check that it answers before it hangs up on everybody.
     dies_after: int | None = None
+    #: Requests after the self-check that it answers before it listens no more, its connections still open.
+    deaf_after: int | None = None
     delay_s: float = 0.0
     model: str = "stub"
     thinks: bool = False
@@ -92,7 +94,14 @@ class FakeServer:
         self.statuses[response.status] += 1
         return response
 
+    @property
+    def _is_deaf(self) -> bool:
+        return self.deaf_after is not None and len(self.asked) > self.deaf_after
+
     def _hang_up_if_dead(self, request: web.Request) -> None:
+        if self._is_deaf and request.method == "GET":
+            assert request.transport is not None
+            request.transport.abort()  # no connection is free any more
         if self.dies_after is not None and len(self.asked) > self.dies_after:
             assert request.transport is not None
             request.transport.abort()
@@ -102,7 +111,9 @@ class FakeServer:
         messages = [(one["role"], one["content"]) for one in payload["messages"]]
         is_of_run = "<" in str(messages)
         number = len(self.asked)
-        if self.never_answers:
+        if self._is_deaf:
+            await self._site.stop()
+        if self.never_answers or self._is_deaf:
             await asyncio.sleep(3600)
         if is_of_run:
             await asyncio.sleep(self.delay_s)

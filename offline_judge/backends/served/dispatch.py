@@ -19,6 +19,7 @@ from dataclasses import dataclass, field
 from typing import Any, TypeAlias, TypeVar
 
 import aiohttp
+from yarl import URL
 
 from offline_judge.errors import UserError
 
@@ -238,6 +239,7 @@ class _Round:
         self._waiting = deque(self.requests)
         self._n_open = len(self.requests)
         self._changed = asyncio.Event()
+        self._left = {server.address: asyncio.Event() for server in self.dispatcher.servers}
         async with new_session() as session:
             self._session = session
             pollers = [
@@ -284,9 +286,10 @@ class _Round:
         outcome: Outcome
         n_retries, pause_s = patience.n_retries, self.dispatcher.pause_s(request.n_tries)
         try:
-            outcome = await post(
+            asking = post(
                 self._session, f"{server.address}/{request.path}", request.payload, patience.ask_timeout_s
             )
+            outcome = await self._unless_gone(server, asking)
             server.n_timeouts = 0
             server.n_answered += 1
             if isinstance(outcome, Refusal):
@@ -335,13 +338,32 @@ class _Round:
                 break
         else:
             server.is_alive = False
+            self._left[server.address].set()
         self._changed.set()
+
+    async def _unless_gone(self, server: Server, asking: Coroutine[Any, Any, Outcome]) -> Outcome:
+        """Wait for an answer as long as its server is there."""
+        answer = asyncio.ensure_future(asking)
+        gone = asyncio.ensure_future(self._left[server.address].wait())
+        try:
+            await asyncio.wait({answer, gone}, return_when=asyncio.FIRST_COMPLETED)
+            if not answer.done():
+                raise aiohttp.ClientConnectionError
+            return answer.result()
+        finally:
+            answer.cancel()
+            gone.cancel()
 
     async def _follow(self, server: Server) -> None:
         """Let the number of requests in flight follow the server's load."""
         n_before = server.n_answered
         while True:
             await asyncio.sleep(_POLL_S)
+            is_silent = server.n_answered == n_before and server.n_in_flight > 0
+            if is_silent and not server.is_held and server.is_alive and await _refuses(server.address):
+                # A server that is shutting down may hold its open connections for ever.
+                server.is_held = True
+                self._start(self._find_out(server))
             is_full = server.n_in_flight >= server.limit and self._waiting
             if server.has_metrics:
                 text = await self._get(server.address.rpartition("/")[0] + "/metrics")
@@ -364,6 +386,19 @@ class _Round:
                 return await response.read() if response.status == 200 else None
         except (aiohttp.ClientError, OSError, TimeoutError, asyncio.TimeoutError):
             return None
+
+
+async def _refuses(address: str) -> bool:
+    """Whether nobody listens at an address any more; a server that is only slow does not refuse."""
+    url = URL(address)
+    try:
+        _, writer = await asyncio.wait_for(asyncio.open_connection(url.host, url.port), timeout=5)
+    except ConnectionRefusedError:
+        return True
+    except (OSError, TimeoutError, asyncio.TimeoutError):
+        return False
+    writer.close()
+    return False
 
 
 def _gone(servers: Sequence[Server], n_open: int) -> UserError:

@@ -6,6 +6,7 @@ import json
 import subprocess
 import sys
 import threading
+import time
 
 import pytest
 from fake_server import FakeServer
@@ -212,6 +213,17 @@ def test_a_server_that_dies_keeps_what_it_answered_and_the_run_goes_on(tmp_path)
     assert len(again.asked) == result.record["usage"]["calls"]
     first = {json.dumps(payload, sort_keys=True) for payload in server.asked[:20]}
     assert not first & {json.dumps(payload, sort_keys=True) for payload in again.asked}
+
+
+def test_a_server_that_shuts_down_and_holds_its_connections_is_gone_too():
+    """vLLM's server waits for its clients before it ends, and its engine is dead by then."""
+    with FakeServer(deaf_after=20) as server:
+        judge = open_served_judge(server.address)
+        started = time.monotonic()
+        with pytest.raises(UserError, match="is gone"):
+            answers(judge, chooses(60))
+    assert server.statuses[200] >= 20
+    assert time.monotonic() - started < 60  # the time limit of an ask is ten minutes
 
 
 def test_of_two_servers_the_dead_one_is_dropped_and_its_asks_are_sent_to_the_other():
