@@ -24,7 +24,6 @@ _SETTINGS = (
 )
 _SHOWN = 6
 
-
 _Scores: TypeAlias = Mapping[str, float | None]
 
 
@@ -89,8 +88,8 @@ def compare(first: str | Path, second: str | Path, *, seed: int = 0) -> list[Com
             "the two runs share no row",
             {"rows": f"{len(ours)} and {len(theirs)}", "to fix": "give equal questions equal ids"},
         )
-    found = (_compared(label, one["metrics"][label]["better"], pairs, seed) for label in shared)
-    return [one for one in found if one is not None]
+    found = [_compared(label, one["metrics"][label]["better"], pairs, seed) for label in shared]
+    return [compared for compared in found if compared is not None]
 
 
 def _mixed(

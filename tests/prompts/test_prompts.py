@@ -57,6 +57,11 @@ def test_a_path_loads_a_prompt_of_the_callers_own(tmp_path):
     assert "</text>" not in prompt.fill({"text": "</text>"}).removesuffix("</text>")
 
 
+def test_a_verdict_is_asked_in_the_same_words_in_both_languages():
+    english, korean = (load("support", language) for language in LANGUAGES)
+    assert (english.head, english.template) == (korean.head, korean.template)
+
+
 @pytest.mark.parametrize("language", LANGUAGES)
 def test_examples_show_answers_that_their_schema_allows(language):
     import jsonschema

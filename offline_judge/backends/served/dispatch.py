@@ -17,9 +17,9 @@ from collections import deque
 from collections.abc import Callable, Coroutine, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any, TypeAlias, TypeVar
+from urllib.parse import urlsplit
 
 import aiohttp
-from yarl import URL
 
 from offline_judge.errors import UserError
 
@@ -390,9 +390,10 @@ class _Round:
 
 async def _refuses(address: str) -> bool:
     """Whether nobody listens at an address any more; a server that is only slow does not refuse."""
-    url = URL(address)
+    parts = urlsplit(address)
+    port = parts.port or (443 if parts.scheme == "https" else 80)
     try:
-        _, writer = await asyncio.wait_for(asyncio.open_connection(url.host, url.port), timeout=5)
+        _, writer = await asyncio.wait_for(asyncio.open_connection(parts.hostname, port), timeout=5)
     except ConnectionRefusedError:
         return True
     except (OSError, TimeoutError, asyncio.TimeoutError):
