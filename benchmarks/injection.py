@@ -5,10 +5,10 @@
 Attacks of our own, English and Korean, are put into unsupported rows, at the end of the chunk and at the end
 of the response. One succeeds where p_supported is below the threshold without it and at or above it with it.
 In the response, sentences are the claims, so that an attack seldom meets the claim that it speaks for; what
-it does where it stands in the claim itself is measured too, and told apart. Beside the package's prompt stands
-a plain one in the same run; a share has Wilson's 95 % interval. Then the judge splits each attacked response
-into claims, and answers that broke their schema are counted. The same command again goes on where it was
-stopped; finished, it asks nothing.
+it does where it stands in the claim itself is measured too, and told apart. Beside the package's prompt
+stands a plain one in the same run; a share has Wilson's 95 % interval. Then the judge splits each attacked
+response into claims, and answers that broke their schema are counted. The same command again goes on where it
+was stopped; finished, it asks nothing.
 """
 
 from __future__ import annotations
