@@ -124,10 +124,11 @@ def test_a_plain_script_says_nothing_and_leaves_no_process(shelf_model, tmp_path
 
 
 def test_after_stop_no_further_step_is_made(judge):
+    many = CHOICES * 4  # more than the engine holds at once, so that one step cannot answer them all
     seen = []
-    for position, _ in judge.answer(CHOICES):
+    for position, _ in judge.answer(many):
         seen.append(position)
         judge.stop()
-    assert 0 < len(seen) < len(CHOICES)
+    assert 0 < len(seen) < len(many)
     assert not judge._llm.llm_engine.has_unfinished_requests()
     assert len(answers(judge, CHOICES)) == len(CHOICES)  # the next time it is whole again
