@@ -234,6 +234,12 @@ def test_a_claim_in_another_language_gives_way_to_its_sentence(run):
     assert result.evidence("r1")["faithfulness"]["texts"]["claims"] == ["10만원을 넘으면 첨부합니다."]
 
 
+def test_a_claim_that_shares_no_word_with_its_sentence_gives_way_to_it(run):
+    answer = '{"1": ["Yes"], "2": ["The depot opens at nine."]}'
+    result = run([row()], ["faithfulness"], StubJudge(generate=lambda call: answer), reasons="none")
+    assert result.evidence("r1")["faithfulness"]["texts"]["claims"] == ["The depot is in Lund.", "The depot opens at nine."]
+
+
 def test_a_question_is_not_a_claim(run):
     judge = StubJudge(generate=lambda call: '{"1": ["Where is the depot?"], "2": [" "]}')
     assert unscored(run([row()], ["faithfulness"], judge), "faithfulness") == "no_claims"

@@ -148,7 +148,7 @@ def expand_claims(ask: Claims, language: str, room: Room) -> Expansion:
         for group, answer in zip(todo, answers, strict=True):
             if not isinstance(answer, Failed):
                 for index in range(group.start, group.end):
-                    found[index] = _faithful_to(sentences[index], answer[str(index - group.top + 1)])
+                    found[index] = _faithful_to(sentences[index], ask.question, answer[str(index - group.top + 1)])
             elif answer.reason not in _SPLIT:
                 return answer
             elif group.end - group.start > 1:
@@ -273,10 +273,15 @@ def _claims_tokens(sentences: Sequence[str]) -> int:
     )
 
 
-def _faithful_to(sentence: str, claims: Sequence[str]) -> Sequence[str]:
-    """Drop what states nothing; where the judge left the sentence's language, the sentence is the claim."""
+def _faithful_to(sentence: str, question: str, claims: Sequence[str]) -> Sequence[str]:
+    """Drop what states nothing; a sentence that the judge did not keep to is the claim itself.
+
+    It did not where a claim is in another script, or shares no word with the sentence or the question: "Yes",
+    say, where another sentence asks for that answer.
+    """
     kept = [text for claim in claims if split_sentences(text := claim.strip()) and text[-1] not in "?？"]
-    if any(not same_script(sentence, claim) for claim in kept):
+    source = words(f"{sentence} {question}")
+    if any(not same_script(sentence, claim) or source.isdisjoint(words(claim)) for claim in kept):
         return (sentence,)
     return kept
 
