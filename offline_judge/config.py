@@ -12,6 +12,7 @@ from types import UnionType
 from typing import Any, get_args, get_origin, get_type_hints
 
 from offline_judge.air_gap import AllowedHost
+from offline_judge.backends.served.addresses import is_address
 from offline_judge.errors import UserError
 
 if sys.version_info >= (3, 11):
@@ -135,6 +136,11 @@ class Config:
             raise _refuse("thinking_tokens", self.thinking_tokens, "1 or more")
         if self.context_length is not None and self.context_length < 512:
             raise _refuse("context_length", self.context_length, "512 or more")
+        if self.serve and self.judge is not None and (self.judge == "none" or is_address(self.judge)):
+            raise UserError(
+                f"setting serve = true with judge = {self.judge!r}",
+                {"to fix": "serve a judge of the shelf or a folder, or leave serve out"},
+            )
         for host in self.allow_host:
             AllowedHost.parse(host)
 

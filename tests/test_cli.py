@@ -263,6 +263,8 @@ def test_fresh_and_redact_are_flags(cli, data, tmp_path):
         ("metrics = 5\n[metric.faithfulness]\nthreshold = 0.5", "a list of texts"),
         ("name = '../x'", "the name of one folder"),
         ("judge = ", "is not TOML"),
+        ("judge = 'http://127.0.0.1:8000/v1'\nserve = true", "leave serve out"),
+        ("judge = 'none'\nserve = true", "leave serve out"),
     ],
 )
 def test_a_setting_of_the_wrong_type_is_refused(cli, data, tmp_path, content, expected):
