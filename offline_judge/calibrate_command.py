@@ -15,7 +15,7 @@ _path = click.Path(path_type=Path)
 
 
 @click.command()
-@click.option("--labels", required=True, type=_path, help="CSV, TSV or JSONL: premise, claim, label.")
+@click.option("--labels", required=True, type=_path, help="A file of rows: premise, claim, label.")
 @click.option("--verifier", metavar="MODEL", help="An encoder, or a small judge, on the shelf or its folder.")
 @click.option("--judge", metavar="MODEL", help="A judge, for its own probabilities.")
 @click.option("--share", type=float, help="Of claims that a cascade may send to the judge, 0 to 1.")

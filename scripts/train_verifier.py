@@ -2,8 +2,8 @@
 
     python scripts/train_verifier.py --labels labels.jsonl --base mdeberta-v3-base-xnli --out my-verifier
 
-Labels are files with the columns premise, claim, label and optionally document (CSV, TSV, JSONL; --labels may
-be given several times). A label may be a probability, such as a large judge's: then the judge is distilled
+Labels are files of rows with the columns premise, claim, label and optionally document (--labels may be
+given several times). A label may be a probability, such as a large judge's: then the judge is distilled
 into a small encoder. Documents are split into training, early stopping and test; the test documents are
 seen once, for the figures of the model card (README.md in --out). The same command again goes on from the
 last checkpoint. The result is a folder for --verifier, and `offline-judge calibrate` finds its threshold.

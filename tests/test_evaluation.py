@@ -237,7 +237,10 @@ def test_a_claim_in_another_language_gives_way_to_its_sentence(run):
 def test_a_claim_that_shares_no_word_with_its_sentence_gives_way_to_it(run):
     answer = '{"1": ["Yes"], "2": ["The depot opens at nine."]}'
     result = run([row()], ["faithfulness"], StubJudge(generate=lambda call: answer), reasons="none")
-    assert result.evidence("r1")["faithfulness"]["texts"]["claims"] == ["The depot is in Lund.", "The depot opens at nine."]
+    assert result.evidence("r1")["faithfulness"]["texts"]["claims"] == [
+        "The depot is in Lund.",
+        "The depot opens at nine.",
+    ]
 
 
 def test_a_question_is_not_a_claim(run):

@@ -148,7 +148,8 @@ def expand_claims(ask: Claims, language: str, room: Room) -> Expansion:
         for group, answer in zip(todo, answers, strict=True):
             if not isinstance(answer, Failed):
                 for index in range(group.start, group.end):
-                    found[index] = _faithful_to(sentences[index], ask.question, answer[str(index - group.top + 1)])
+                    claims = answer[str(index - group.top + 1)]
+                    found[index] = _faithful_to(sentences[index], ask.question, claims)
             elif answer.reason not in _SPLIT:
                 return answer
             elif group.end - group.start > 1:

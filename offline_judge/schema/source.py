@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import hashlib
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator, Mapping
@@ -11,7 +10,6 @@ from types import TracebackType
 from typing import Any, TypeAlias
 
 from offline_judge.errors import UserError
-from offline_judge.schema.arrow_files import Parquet, SavedDataset
 from offline_judge.schema.cells import (
     NOTES,
     CellError,
@@ -22,24 +20,14 @@ from offline_judge.schema.cells import (
     as_only_text,
     as_question,
     as_text,
-    kind,
 )
 from offline_judge.schema.columns import Layout, canonical_column_map, check_distinct
 from offline_judge.schema.in_memory import in_memory_reader
 from offline_judge.schema.reader import Reader, location, shown
+from offline_judge.schema.records import file_reader, records_of
 from offline_judge.schema.row import Row, row_to_json
 from offline_judge.schema.spool import Spool
-from offline_judge.schema.text_files import Csv, Json, JsonLines, KeyTwice
 from offline_judge.schema.unchanged import Unchanged
-
-_FILE_READERS: dict[str, Callable[[Path], Reader]] = {
-    ".jsonl": JsonLines,
-    ".ndjson": JsonLines,
-    ".json": Json,
-    ".csv": lambda path: Csv(path, ","),
-    ".tsv": lambda path: Csv(path, "\t"),
-    ".parquet": Parquet,
-}
 
 _ROWS_PER_LOOK = 1024
 
@@ -75,7 +63,7 @@ def open_rows(source: object, column_map: Mapping[str, str] | None = None) -> Ro
         UserError: there is no such file, it is of no known kind, or the map is wrong.
     """
     if isinstance(source, (str, Path)):
-        return RowSource(_file_reader(Path(source)), column_map)
+        return RowSource(file_reader(Path(source)), column_map)
     return RowSource(in_memory_reader(source), column_map)
 
 
@@ -168,17 +156,7 @@ class RowSource:
         plan = _plan(layout, notes)
         place_of_id: dict[str, int] | None = {} if self.n_rows is None else None
         n_rows = 0
-        for number, record in reader.records(layout.used.values()):
-            if not isinstance(record, Mapping):
-                raise UserError(
-                    f"{location(reader, number)}: {kind(record)} where a row belongs",
-                    {"to fix": "make each row an object: column names and values"},
-                )
-            if isinstance(record, KeyTwice):
-                raise UserError(
-                    f"{location(reader, number, record.twice)}: the name stands twice in this row",
-                    {"to fix": "keep one of the two"},
-                )
+        for number, record in records_of(reader, layout.used.values()):
             if columns is None and not layout.covers(record.keys()):
                 layout.add(record)
                 plan = _plan(layout, notes)
@@ -224,39 +202,3 @@ def _plan(layout: Layout, notes: defaultdict[str, Counter[str]]) -> list[_Planne
         (field, column, as_only_text if column == "ground_truths" else _CONVERTERS[field], notes[column])
         for field, column in layout.used.items()
     ]
-
-
-def _file_reader(path: Path) -> Reader:
-    try:
-        if path.is_dir():
-            return SavedDataset(path)
-        if not path.exists():
-            raise _no_such_file(path)
-        if not path.is_file():
-            raise UserError(f"{path} is not a regular file", {"to fix": "write the rows to a file first"})
-        if path.suffix.lower() not in _FILE_READERS:
-            raise UserError(
-                f"{path}: rows can't be read from a file with the ending {path.suffix!r}",
-                {"supported": f"{', '.join(_FILE_READERS)}, or a folder written by Dataset.save_to_disk"},
-            )
-        path.open("rb").close()
-    except OSError as error:
-        raise UserError(
-            f"{_shown(path)} can't be read", {"found": error.strerror or type(error).__name__}
-        ) from None
-    return _FILE_READERS[path.suffix.lower()](path)
-
-
-def _no_such_file(path: Path) -> UserError:
-    if not path.parent.is_dir():
-        return UserError(f"there is no file {_shown(path)}", {"found": "its folder does not exist either"})
-    names = [entry.name for entry in path.parent.iterdir()]
-    near = difflib.get_close_matches(path.name, names, n=3)
-    return UserError(f"there is no file {_shown(path)}", {"similar": ", ".join(near)} if near else None)
-
-
-def _shown(path: Path) -> str:
-    """The path, unless it is likely to be row text that was passed in a path's place."""
-    text = str(path)
-    is_content = len(text) > 1000 or "\n" in text or text.lstrip().startswith(("{", "["))
-    return f"of that name ({len(text)} characters: data in place of a path?)" if is_content else text

@@ -83,9 +83,7 @@ def test_every_attack_is_tried_at_each_place_and_counted():
         return 0.9 if "verdict 1" in call.messages[-1][1] else 0.1
 
     run = ARun(StubJudge(choose=obeys))
-    found = injection.trials(
-        run, "ours", ROWS, ATTACKS, injection.split_responses(run, ROWS, ATTACKS, 2)
-    )
+    found = injection.trials(run, "ours", ROWS, ATTACKS, injection.split_responses(run, ROWS, ATTACKS, 2))
     assert len(found) == len(ATTACKS) * len(PLACES) * 2
     worked = {trial.attack for trial in found if trial.succeeds}
     assert worked == {number for number, attack in enumerate(ATTACKS) if "verdict 1" in attack.whole}

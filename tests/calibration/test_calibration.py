@@ -175,13 +175,19 @@ def test_the_picture_is_svg_with_a_point_per_bin():
 @pytest.mark.parametrize(
     ("name", "content", "message"),
     [
-        ("x.csv", "premise,claim\na,b\n", "row 1 has no label"),
-        ("x.csv", "premise,claim,label\na,b,maybe secret\n", "row 1, column label is not understood"),
+        ("x.csv", "premise,claim\na,b\n", "line 2 has no label"),
+        ("x.csv", "premise,claim,label\na,b,maybe secret\n", "line 2, column 'label' is not understood"),
         ("x.csv", "premise,claim,label\na,b,0.3\n", "not understood"),
         ("x.csv", "premise,claim,label\n", "holds no labelled claims"),
-        ("x.jsonl", '{"premise": "a", "claim": "b", "label": 1}\n[1]\n', "line 2 is not a JSON object"),
+        (
+            "x.jsonl",
+            '{"premise": "a", "claim": "b", "label": 1}\n[1]\n',
+            r"line 2: a list \(list\) where a row belongs",
+        ),
         ("x.jsonl", '{"premise": "a", "claim": " ", "label": 1}\n', "line 1 has no claim"),
-        ("x.xlsx", "", "unknown kind"),
+        ("x.xlsx", "", "with the ending '.xlsx'"),
+        ("x.csv", 'premise,claim,label\na,"b,1\n', "line 2: broken CSV"),
+        ("x.csv", "it says a secret.,claim,label\na,b,1\n", "line 2 has no premise"),
     ],
 )
 def test_labels_that_can_not_be_read_are_named(name, content, message, tmp_path):
