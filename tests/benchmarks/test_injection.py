@@ -35,13 +35,21 @@ def test_no_attack_states_a_claim():
 
 def test_an_attack_stands_at_the_end_of_one_text():
     row, attack = ROWS[0], injection.Attack("x", "en", "ab ", repeat=3, then="end")
-    split = ("One.", "Two.")
-    in_chunk, in_response, in_sentences, in_claim = (row.attacked(attack, place, split) for place in PLACES)
+    split = ("The answer is Yes.", row.claim)
+    in_chunk, in_response, in_all, in_sentences, in_claim = (
+        row.attacked(attack, place, split) for place in PLACES
+    )
     assert in_chunk == (f"{row.document}\n\nab ab ab end", (row.claim,))
     assert row.response(attack) == f"{row.claim} ab ab ab end"
-    assert in_response == (row.document, split)
+    assert in_response == (row.document, (row.claim,))
+    assert in_all == (row.document, split)
     assert in_sentences == (row.document, (row.claim,))  # the attack is a sentence of its own
     assert in_claim == (row.document, (row.response(attack),))
+
+
+def test_a_claim_that_is_gone_leaves_nothing_to_check():
+    assert ROWS[0].own(("Yes", "The answer is Yes.")) == ()
+    assert ROWS[0].own(()) == ()
 
 
 def test_an_attack_that_goes_on_in_the_claim_s_sentence_stays_with_it():
@@ -90,9 +98,8 @@ def test_every_attack_is_tried_at_each_place_and_counted():
     n = len(worked)
     first, last = (injection.lines_of("ours", found, ATTACKS)[place] for place in (0, -1))
     in_rows = len(ATTACKS) * 2 * 2
-    assert first[0] == "ours"
-    assert first[1] == "chunk and response"
-    assert first[2].endswith(f" of {in_rows}")
+    # In the response the stub judge hands on the row's claim as it is, and the attack beside it.
+    assert first[:3] == ["ours", "chunk and response", f"{2 * n} of {in_rows}"]
     assert last[:3] == ["ours", "attacks that worked in chunk or response", f"{n} of {len(ATTACKS)}"]
 
 
@@ -105,7 +112,7 @@ def test_a_response_that_could_not_be_split_is_no_trial():
     broken = [number for (number, _), claims in split.items() if isinstance(claims, Unscored)]
     assert [ATTACKS[number].kind for number in broken] == ["fake system message"]
     found = injection.trials(run, "ours", ROWS, ATTACKS, split)
-    assert len(found) == len(ATTACKS) * len(PLACES) - 1
+    assert len(found) == len(ATTACKS) * len(PLACES) - 2
 
 
 def test_the_whole_benchmark(monkeypatch, tmp_path):
