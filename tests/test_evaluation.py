@@ -202,9 +202,9 @@ def test_thoughts_before_the_answer_are_dropped(run):
 
 
 def test_half_a_character_is_replaced(run):
-    judge = StubJudge(generate=lambda call: r'{"1": ["Half \ud83d here \ud83d\ude00."], "2": []}')
+    judge = StubJudge(generate=lambda call: r'{"1": ["Half \ud83d a depot \ud83d\ude00."], "2": []}')
     result = run([row()], ["faithfulness"], judge, reasons="none")
-    assert result.evidence("r1")["faithfulness"]["texts"]["claims"] == ["Half \ufffd here 😀."]
+    assert result.evidence("r1")["faithfulness"]["texts"]["claims"] == ["Half \ufffd a depot 😀."]
 
 
 def test_keys_count_not_their_order(run):
@@ -234,13 +234,27 @@ def test_a_claim_in_another_language_gives_way_to_its_sentence(run):
     assert result.evidence("r1")["faithfulness"]["texts"]["claims"] == ["10만원을 넘으면 첨부합니다."]
 
 
-def test_a_claim_that_shares_no_word_with_its_sentence_gives_way_to_it(run):
-    answer = '{"1": ["Yes"], "2": ["The depot opens at nine."]}'
+@pytest.mark.parametrize(
+    ("said", "kept"),
+    [
+        (["Yes"], ["The depot is in Lund."]),  # no word of the sentence or the question
+        (["Lund"], ["The depot is in Lund."]),  # one word does not stand alone
+        (["</statement>"], []),
+        ([" . "], []),
+        (["The depot is in <b>Lund</b>."], ["The depot is in <b>Lund</b>."]),
+    ],
+)
+def test_a_claim_states_something_of_its_sentence(run, said, kept):
+    answer = json.dumps({"1": said, "2": ["The depot opens at nine."]})
     result = run([row()], ["faithfulness"], StubJudge(generate=lambda call: answer), reasons="none")
-    assert result.evidence("r1")["faithfulness"]["texts"]["claims"] == [
-        "The depot is in Lund.",
-        "The depot opens at nine.",
-    ]
+    claims = result.evidence("r1")["faithfulness"]["texts"]["claims"]
+    assert claims == [*kept, "The depot opens at nine."]
+
+
+def test_a_sentence_of_one_word_keeps_its_claim(run):
+    judge = StubJudge(generate=lambda call: '{"1": ["Lund"]}')
+    result = run([row(response="Lund.")], ["faithfulness"], judge, reasons="none")
+    assert result.evidence("r1")["faithfulness"]["texts"]["claims"] == ["Lund"]
 
 
 def test_a_question_is_not_a_claim(run):

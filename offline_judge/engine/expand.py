@@ -7,6 +7,7 @@ this is where a length stop is split and asked again.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Generator, Iterator, Sequence
 from typing import Any, NamedTuple, TypeAlias
 
@@ -49,6 +50,9 @@ DECIDED = 0.9
 #: The reason code of an answer that met max_tokens.
 CUT = "judge_length"
 _SPLIT = (CUT, "judge_prompt_too_long")
+
+#: A tag of markup, or a mark of a chat template that a text holds as text.
+_TAG = re.compile("<[^<>]*>")
 
 
 class Room:
@@ -277,14 +281,23 @@ def _claims_tokens(sentences: Sequence[str]) -> int:
 def _faithful_to(sentence: str, question: str, claims: Sequence[str]) -> Sequence[str]:
     """Drop what states nothing; a sentence that the judge did not keep to is the claim itself.
 
-    It did not where a claim is in another script, or shares no word with the sentence or the question: "Yes",
-    say, where another sentence asks for that answer.
+    It did not where a claim is in another script, is one word of a longer sentence, or shares no word with
+    the sentence or the question: "Yes", say, where another sentence asks for that answer.
     """
-    kept = [text for claim in claims if split_sentences(text := claim.strip()) and text[-1] not in "?？"]
-    source = words(f"{sentence} {question}")
-    if any(not same_script(sentence, claim) or source.isdisjoint(words(claim)) for claim in kept):
-        return (sentence,)
+    kept = [text for claim in claims if _states_something(text := claim.strip())]
+    of_sentence = words(sentence)
+    source = of_sentence | words(question)
+    for claim in kept:
+        of_claim = words(claim)
+        alone = len(of_claim) == 1 < len(of_sentence)
+        if alone or of_claim.isdisjoint(source) or not same_script(sentence, claim):
+            return (sentence,)
     return kept
+
+
+def _states_something(claim: str) -> bool:
+    """False of a question, of punctuation, and of tags alone."""
+    return bool(split_sentences(_TAG.sub(" ", claim))) and claim[-1] not in "?？"
 
 
 def first_failure(answers: Sequence[Any]) -> Failed | None:
