@@ -26,6 +26,7 @@ else:  # pragma: no cover
 
 Message: TypeAlias = tuple[Literal["system", "user", "assistant"], str]
 
+#: Languages that every prompt is written in.
 LANGUAGES = ("en", "ko")
 _FOLDER = Path(__file__).parent
 _FIELD = re.compile(r"\{(\w+)\}")

@@ -1,7 +1,6 @@
 """What the rest of the package needs to know about a text: its language, its sentences, windows over it."""
 
 from offline_judge.text.language import (
-    PROMPT_LANGUAGES,
     language_of,
     prompt_language,
     prompt_language_named,
@@ -12,7 +11,6 @@ from offline_judge.text.sentences import Sentence, split_sentences
 from offline_judge.text.windows import Window, windows
 
 __all__ = [
-    "PROMPT_LANGUAGES",
     "Sentence",
     "Window",
     "language_of",

@@ -10,9 +10,6 @@ from typing import Literal, TypeAlias
 Language: TypeAlias = Literal["en", "ko", "ja", "zh"]
 PromptLanguage: TypeAlias = Literal["en", "ko"]
 
-#: Languages that every prompt is written in.
-PROMPT_LANGUAGES: tuple[PromptLanguage, ...] = ("en", "ko")
-
 # Called several times for every row: the beginning of a text tells its language.
 _N_CHARACTERS_READ = 2_000
 

@@ -3,7 +3,6 @@ from __future__ import annotations
 import pytest
 
 from offline_judge.text.language import (
-    PROMPT_LANGUAGES,
     language_of,
     prompt_language,
     prompt_language_named,
@@ -51,7 +50,6 @@ def test_prompt_language_is_korean_for_korean_alone() -> None:
     assert prompt_language("연차는 15일입니다.") == "ko"
     assert prompt_language("北京是中国的首都。") == "en"
     assert prompt_language("") == "en"
-    assert PROMPT_LANGUAGES == ("en", "ko")
 
 
 @pytest.mark.parametrize(
