@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from offline_judge.errors import UserError
 from offline_judge.schema import file_reader, records_of
+from offline_judge.schema.cells import as_text
 from offline_judge.schema.reader import location, shown
 
 _COLUMNS = ("premise", "claim", "label")
@@ -53,7 +55,7 @@ def read_labels(path: Path, *, probabilities: bool = False) -> list[LabelledClai
                     f"{location(reader, number)} has no {column}",
                     {"it has": ", ".join(shown(str(name)) for name in row), "needed": ", ".join(_COLUMNS)},
                 )
-        premise, claim = str(row["premise"]), str(row["claim"])
+        premise, claim = _text(row["premise"]), _text(row["claim"])
         label = _label(row["label"], probabilities)
         if label is None:
             raise UserError(
@@ -70,6 +72,11 @@ def read_labels(path: Path, *, probabilities: bool = False) -> list[LabelledClai
     if not found:
         raise UserError(f"{path} holds no labelled claims", {"needed": "rows of " + ", ".join(_COLUMNS)})
     return found
+
+
+def _text(value: object) -> str:
+    """The value as text that a model can take: NUL and half characters are replaced, as in rows."""
+    return as_text(str(value), Counter()) or ""
 
 
 def _label(value: Any, probabilities: bool) -> float | None:

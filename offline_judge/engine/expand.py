@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Generator, Iterator, Sequence
+from collections.abc import Set as AbstractSet
 from typing import Any, NamedTuple, TypeAlias
 
 from offline_judge.backends.protocol import Failed, Judge
@@ -141,6 +142,7 @@ def expand_claims(ask: Claims, language: str, room: Room) -> Expansion:
     prompt = load("claims", language)
     detail = f"{prompt.text(f'atomicity_{ask.atomicity}')} {prompt.text(f'coverage_{ask.coverage}')}"
     found: dict[int, Sequence[str]] = {}
+    of_question = words(ask.question)
     todo = [
         _Group(top, bottom, top + start, top + end)
         for top, bottom in _spans(len(sentences), SENTENCES_PER_PROMPT)
@@ -153,7 +155,7 @@ def expand_claims(ask: Claims, language: str, room: Room) -> Expansion:
             if not isinstance(answer, Failed):
                 for index in range(group.start, group.end):
                     claims = answer[str(index - group.top + 1)]
-                    found[index] = _faithful_to(sentences[index], ask.question, claims)
+                    found[index] = _faithful_to(sentences[index], of_question, claims)
             elif answer.reason not in _SPLIT:
                 return answer
             elif group.end - group.start > 1:
@@ -278,7 +280,7 @@ def _claims_tokens(sentences: Sequence[str]) -> int:
     )
 
 
-def _faithful_to(sentence: str, question: str, claims: Sequence[str]) -> Sequence[str]:
+def _faithful_to(sentence: str, of_question: AbstractSet[str], claims: Sequence[str]) -> Sequence[str]:
     """Drop what states nothing; a sentence that the judge did not keep to is the claim itself.
 
     It did not where a claim is in another script, is one word of a longer sentence, or shares no word with
@@ -286,7 +288,7 @@ def _faithful_to(sentence: str, question: str, claims: Sequence[str]) -> Sequenc
     """
     kept = [text for claim in claims if _states_something(text := claim.strip())]
     of_sentence = words(sentence)
-    source = of_sentence | words(question)
+    source = of_sentence | of_question
     for claim in kept:
         of_claim = words(claim)
         alone = len(of_claim) == 1 < len(of_sentence)

@@ -27,20 +27,28 @@ def records_of(reader: Reader, used: Collection[str]) -> Iterator[tuple[int, Map
     """Yield (number, record) of a reader.
 
     Raises:
-        UserError: what stands there is no object, or a name stands twice in it.
+        UserError: what stands there is no object, a name stands twice in it, or it can't be read.
     """
-    for number, record in reader.records(used):
-        if not isinstance(record, Mapping):
-            raise UserError(
-                f"{location(reader, number)}: {kind(record)} where a row belongs",
-                {"to fix": "make each row an object: column names and values"},
-            )
-        if isinstance(record, KeyTwice):
-            raise UserError(
-                f"{location(reader, number, record.twice)}: the name stands twice in this row",
-                {"to fix": "keep one of the two"},
-            )
-        yield number, record
+    try:
+        for number, record in reader.records(used):
+            if not isinstance(record, Mapping):
+                raise UserError(
+                    f"{location(reader, number)}: {kind(record)} where a row belongs",
+                    {"to fix": "make each row an object: column names and values"},
+                )
+            if isinstance(record, KeyTwice):
+                raise UserError(
+                    f"{location(reader, number, record.twice)}: the name stands twice in this row",
+                    {"to fix": "keep one of the two"},
+                )
+            yield number, record
+    except OSError as error:
+        raise unreadable(reader.label, error) from None
+
+
+def unreadable(name: str, error: OSError) -> UserError:
+    """Say that a source can't be read, and why; never what stands in it."""
+    return UserError(f"{name} can't be read", {"found": error.strerror or type(error).__name__})
 
 
 def file_reader(path: Path) -> Reader:
@@ -63,9 +71,7 @@ def file_reader(path: Path) -> Reader:
             )
         path.open("rb").close()
     except OSError as error:
-        raise UserError(
-            f"{_shown(path)} can't be read", {"found": error.strerror or type(error).__name__}
-        ) from None
+        raise unreadable(_shown(path), error) from None
     return _FILE_READERS[path.suffix.lower()](path)
 
 

@@ -24,7 +24,7 @@ from offline_judge.schema.cells import (
 from offline_judge.schema.columns import Layout, canonical_column_map, check_distinct
 from offline_judge.schema.in_memory import in_memory_reader
 from offline_judge.schema.reader import Reader, location, shown
-from offline_judge.schema.records import file_reader, records_of
+from offline_judge.schema.records import file_reader, records_of, unreadable
 from offline_judge.schema.row import Row, row_to_json
 from offline_judge.schema.spool import Spool
 from offline_judge.schema.unchanged import Unchanged
@@ -138,8 +138,7 @@ class RowSource:
                 yield row
         except OSError as error:
             self._unchanged.check()
-            found = error.strerror or type(error).__name__
-            raise UserError(f"{self._reader.label} can't be read", {"found": found}) from None
+            raise unreadable(self._reader.label, error) from None
         except UserError:
             self._unchanged.check()
             raise

@@ -27,6 +27,7 @@ from offline_judge.calibration.figures import (
 )
 from offline_judge.calibration.fit import best_threshold, cascade_band, fit_applied, fit_isotonic, fit_platt
 from offline_judge.cli import main
+from offline_judge.schema.text_files import JsonLines
 
 
 def one(figures, n):
@@ -203,6 +204,25 @@ def test_labels_are_read_from_words_and_numbers(tmp_path):
     assert [(row.label, row.document) for row in read_labels(path)] == [(1, "d1"), (0, "d1"), (1, "a")]
     path.write_text("premise\tclaim\tlabel\na\tb\t0.25\n")
     assert read_labels(path, probabilities=True)[0].label == 0.25
+
+
+def test_text_that_no_model_takes_is_replaced_in_labels_as_in_rows(tmp_path):
+    (tmp_path / "x.csv").write_bytes(b"premise,claim,label\na\0b,c,1\n")
+    (tmp_path / "x.jsonl").write_text(r'{"premise": "a", "claim": "half \ud83d", "label": 0}')
+    assert read_labels(tmp_path / "x.csv")[0].premise == "a\ufffdb"
+    assert read_labels(tmp_path / "x.jsonl")[0].claim == "half \ufffd"
+
+
+def test_labels_that_fail_while_they_are_read_are_one_error(tmp_path, monkeypatch):
+    path = tmp_path / "x.jsonl"
+    path.write_text('{"premise": "a", "claim": "b", "label": 1}')
+
+    def fails(self, used):
+        raise OSError(5, "Input/output error")
+
+    monkeypatch.setattr(JsonLines, "records", fails)
+    with pytest.raises(UserError, match=r"x\.jsonl can't be read"):
+        read_labels(path)
 
 
 # The way into a run ---------------------------------------------------------------------------
