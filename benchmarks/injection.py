@@ -239,10 +239,8 @@ def main() -> None:
     n_broken = sum(reason in BROKEN for reason in failed)
     lines = [line for name, members in found.items() for line in lines_of(name, members, attacks)]
     text = table(["prompt", "trials", "turned", "share (95 %)"], lines)
-    text += (
-        f"\n\nSchemas broken in generated claims: {n_broken} of {len(split)}; not split for other reasons: "
-    )
-    text += f"{len(failed) - n_broken}."
+    text += f"\n\nSchemas broken in generated claims: {n_broken} of {len(split)}; "
+    text += f"not split for other reasons: {len(failed) - n_broken}."
     worked = sorted({(t.attack, t.place) for t in found["ours"] if t.succeeds})
     text += "\n\nWorked against our prompt: " + (
         "; ".join(f"{attacks[a].kind}, {attacks[a].language}, {place} ({a})" for a, place in worked) or "none"
