@@ -15,7 +15,7 @@ import hashlib
 import json
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -38,6 +38,7 @@ from agreement_statistics import (
 from floors import word_overlap
 from labelled_sets import Labelled
 from measured_run import MeasuredRun, arguments, evidence_of, plain, run_main, table
+from ragas_peer import KeptRagas
 from single_asks import AnswerSupported, ClaimSupported, NearestPassage, PassagesAnswer
 from span_overlap import span_overlap
 
@@ -81,9 +82,17 @@ class Agreement:
     correlation: tuple[str, Statistic] | None = None
     f1: bool = False
     spans: bool = False
-    #: Columns of the rows that are scored; more than one row where a pair is compared.
-    rows: Callable[[Labelled], list[dict[str, Any]]] = lambda row: [columns(row)]
+    #: Whether two responses are compared: two rows are scored then, and their difference counts.
+    pairs: bool = False
     claims: str | None = None
+    #: RAGAS's metric for it, by our names.
+    ragas: str = "faithfulness"
+
+    def rows(self, row: Labelled) -> list[dict[str, Any]]:
+        """Columns of the rows that are scored."""
+        if not self.pairs:
+            return [columns(row)]
+        return [columns(row, id=f"{row.id}/1"), columns(row, id=f"{row.id}/2", response=row.other)]
 
 
 def columns(row: Labelled, **changed: Any) -> dict[str, Any]:
@@ -137,11 +146,13 @@ def sentence_probabilities(result: Result, metric: str, rows: Sequence[Labelled]
 
 def preference(result: Result, rows: Sequence[Labelled]) -> Scores:
     """Score of the second response less that of the first."""
-    found = {}
-    for label, scores in soft(result, rows).items():
-        pairs = zip(scores[0::2], scores[1::2], strict=True)
-        found[f"{label}, second less first"] = [None if a is None or b is None else b - a for a, b in pairs]
-    return found
+    return {f"{label}, {_DIFFERENCE}": second_less_first(s) for label, s in soft(result, rows).items()}
+
+
+def second_less_first(scores: Sequence[float | None]) -> list[float | None]:
+    """Difference of the two scores of each pair."""
+    pairs = zip(scores[0::2], scores[1::2], strict=True)
+    return [None if a is None or b is None else b - a for a, b in pairs]
 
 
 def premise_floors(row: Labelled) -> dict[str, float]:
@@ -242,6 +253,7 @@ SETS = {
         ("factual_correctness[mode=recall, recall_basis=reference]",),
         soft,
         label=lambda row: row.ratings["completeness"],
+        ragas="factual_correctness[mode=recall]",
         correlation=("Spearman with completeness", spearman),
         claims="sentences",
     ),
@@ -252,11 +264,9 @@ SETS = {
         ("factual_correctness",),
         preference,
         correlation=("Pearson with preference", pearson),
-        rows=lambda row: [
-            columns(row, id=f"{row.id}/1"),
-            columns(row, id=f"{row.id}/2", response=row.other),
-        ],
+        pairs=True,
         claims="sentences",
+        ragas="factual_correctness",
         published="RAGChecker (70B models as extractor and checker) 0.62, people among themselves 0.70",
     ),
     "nomiracl_en": Agreement(
@@ -265,6 +275,7 @@ SETS = {
         passage_floors,
         (PassagesAnswer(), NearestPassage()),
         soft,
+        ragas="context_relevance",
     ),
     "nomiracl_ko": Agreement(
         "nomiracl_ko",
@@ -272,6 +283,7 @@ SETS = {
         passage_floors,
         (PassagesAnswer(), NearestPassage()),
         soft,
+        ragas="context_relevance",
     ),
     "evouna": Agreement(
         "evouna",
@@ -279,6 +291,7 @@ SETS = {
         reference_floors,
         (AnswerSupported(), "semantic_similarity"),
         soft,
+        ragas="factual_correctness",
     ),
 }
 
@@ -374,6 +387,27 @@ def score_set(
     return rows, floors, task.read(result, rows), result
 
 
+def beside_ragas(
+    task: Agreement, peer: KeptRagas, rows: Sequence[Labelled], floors: Scores, scores: Scores, seed: int
+) -> list[Found]:
+    """RAGAS on these rows, and everything else on those of them that it could score."""
+    asked = [
+        {"user_input": "", **{name: value for name, value in one.items() if name not in ("id", "language")}}
+        for row in rows
+        for one in task.rows(row)
+    ]
+    theirs = peer.score(asked, task.ragas)
+    name = f"RAGAS 0.4.3 {task.ragas}" + (f", {_DIFFERENCE}" if task.pairs else "")
+    first = {method: values[: len(rows)] for method, values in scores.items()}
+    return figures(
+        replace(task, name=f"{task.name}, first {len(rows)}"),
+        rows,
+        {method: values[: len(rows)] for method, values in floors.items()},
+        {**first, name: second_less_first(theirs) if task.pairs else theirs},
+        seed,
+    )
+
+
 def known_sets(text: str, known: Mapping[str, Any]) -> list[str]:
     """Split a comma-separated list of sets.
 
@@ -438,6 +472,7 @@ def report(found: Sequence[Found]) -> str:
 
 
 _FLOORS = ("word overlap", "brevity", "length")
+_DIFFERENCE = "second less first"
 
 
 def main() -> None:
@@ -446,6 +481,7 @@ def main() -> None:
     args = parser.parse_args()
     chosen = known_sets(args.sets, SETS)
     found: list[Found] = []
+    beside: list[Callable[..., list[Found]]] = []
     models = (args.judge, args.embedder, args.verifier)
     settings = {"seed": args.seed, "claims": args.claims, "backend": args.backend}
     with MeasuredRun(args.out, *models, **settings) as run:
@@ -457,12 +493,20 @@ def main() -> None:
                 json.dumps([asdict(row) for row in rows], sort_keys=True).encode()
             ).hexdigest()[:16]
             found += figures(task, rows, floors, scores, args.seed)
+            if args.ragas:
+                few = rows[: args.ragas]
+                beside.append(partial(beside_ragas, task, rows=few, floors=floors, scores=scores))
             if name == "ragchecker_meta":
                 found.append(people(rows, args.seed))
             if name == "mtrag_human":
                 found.append(published_scores(rows, args.seed))
             if task.spans:
                 found += spans(name, rows, result, args.seed)
+        # Last, since the judge makes room for RAGAS's server.
+        peer = run.ragas(args.ragas_environment) if beside else None
+        for score_beside in beside:
+            with run.timed("RAGAS"):
+                found += score_beside(peer=peer, seed=args.seed)
         about = [
             f"# Agreement with people: {run.name}",
             f"About {args.n} rows of each set, seed {args.seed}.",

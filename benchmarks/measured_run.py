@@ -14,10 +14,12 @@ from pathlib import Path
 from typing import Any
 
 from agreement_statistics import Figure
+from ragas_peer import ENVIRONMENT, EmbeddingServer, KeptRagas, Ragas, make_environment
 
 from offline_judge import Result, UserError, __version__, evaluate
 from offline_judge.backends import open_embedder, open_judge, open_verifier
 from offline_judge.backends.protocol import Embedder, Judge, Verifier
+from offline_judge.backends.served.vllm_server import VllmServer
 from offline_judge.engine.rounds import Engine
 from offline_judge.engine.store import Store
 from offline_judge.errors import Stopped
@@ -58,10 +60,13 @@ class MeasuredRun:
         self.judge: Judge | None = None
         self.embedder: Embedder | None = None
         self.verifier: Verifier | None = None
-        if judge is not None:
-            found = Shelf().find(judge, "judge")
+        found_judge = Shelf().find(judge, "judge") if judge is not None else None
+        if found_judge is not None:
             self.judge = open_judge(
-                found.path, name=found.name, fingerprint=found.fingerprint, backend=backend
+                found_judge.path,
+                name=found_judge.name,
+                fingerprint=found_judge.fingerprint,
+                backend=backend,
             )
             self._stack.callback(self.judge.close)
         if embedder is not None:
@@ -77,6 +82,7 @@ class MeasuredRun:
         if self._seconds_file.is_file():
             self.seconds = json.loads(self._seconds_file.read_text(encoding="utf-8"))
         self.usage: dict[str, Any] = {}
+        self._judge_folder = found_judge.path if found_judge else None
 
     def __enter__(self) -> MeasuredRun:
         """Keep the models open."""
@@ -148,6 +154,23 @@ class MeasuredRun:
             store.close()
         self.usage[part] = dataclasses.asdict(engine.usage)
 
+    def ragas(self, environment: Path) -> KeptRagas:
+        """RAGAS on a vLLM server of the judge's own model, started when its first row is asked.
+
+        Our judge is closed by then: there may be no memory for the model twice.
+        """
+        judge, embedder, folder = self.judge, self.embedder, self._judge_folder
+        if judge is None or embedder is None or folder is None:
+            raise UserError("RAGAS needs a judge and an embedder", {"to fix": "--judge and --embedder"})
+        python = make_environment(environment)
+
+        def open_peer() -> Ragas:
+            judge.close()
+            server = self._stack.enter_context(VllmServer(folder, judge.name, self.out / "vllm.log"))
+            return Ragas(python, server.address, server.name, EmbeddingServer(embedder))
+
+        return KeptRagas(open_peer, self.out / "ragas.jsonl", judge.name)
+
     def environment(self) -> dict[str, Any]:
         """Return models, versions and machine."""
         models = {"judge": self.judge, "embedder": self.embedder, "verifier": self.verifier}
@@ -199,6 +222,16 @@ def arguments(description: str, n: int) -> argparse.ArgumentParser:
     parser.add_argument("--seed", type=int, default=0, help="of the sample, the halves and the intervals")
     parser.add_argument("--claims", choices=("judge", "sentences"), default="judge", help="who splits texts")
     parser.add_argument("--out", type=Path, default=Path("runs/agreement"), help="folder of the results")
+    parser.add_argument(
+        "--ragas",
+        type=int,
+        default=0,
+        metavar="N",
+        help="RAGAS 0.4.3 beside it on a vLLM server of the same judge, over the first N rows",
+    )
+    parser.add_argument(
+        "--ragas-environment", type=Path, default=ENVIRONMENT, help="made where it is not there"
+    )
     return parser
 
 

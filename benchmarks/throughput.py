@@ -15,12 +15,9 @@ from __future__ import annotations
 
 import argparse
 import asyncio
-import json
 import os
-import subprocess
 import sys
 import tempfile
-import threading
 import time
 import urllib.request
 from collections.abc import Iterator, Sequence
@@ -29,9 +26,9 @@ from pathlib import Path
 from typing import Any
 
 import aiohttp
-from aiohttp import web
 from labelled_sets import wikieval
 from measured_run import run_main, table
+from ragas_peer import ENVIRONMENT, EmbeddingServer, Ragas, make_environment
 
 import offline_judge
 from offline_judge.backends import open_embedder, open_served_judge
@@ -49,8 +46,6 @@ METRICS = (
     "noise_sensitivity",
     "noise_sensitivity[mode=irrelevant]",
 )
-#: Later releases of the two do not go with it.
-RAGAS = ("ragas==0.4.3", "langchain-community<0.4", "langchain-openai<1")
 
 
 @dataclass
@@ -164,47 +159,6 @@ async def send_all(address: str, requests: Sequence[Request]) -> None:
         await asyncio.gather(*(send(request) for request in requests))
 
 
-class EmbeddingServer:
-    """`/v1/embeddings` over a local model, so that RAGAS needs no torch in its own environment."""
-
-    def __init__(self, embedder: Any) -> None:
-        self._embedder = embedder
-        self.port = 0
-
-    def start(self) -> None:
-        """Serve in a thread of its own until the process ends."""
-        started = threading.Event()
-        threading.Thread(target=lambda: asyncio.run(self._serve(started)), daemon=True).start()
-        started.wait()
-
-    async def _serve(self, started: threading.Event) -> None:
-        app = web.Application(client_max_size=2**26)
-        app.router.add_post("/v1/embeddings", self._embed)
-        runner = web.AppRunner(app)
-        await runner.setup()
-        await web.TCPSite(runner, "127.0.0.1", 0).start()
-        self.port = runner.addresses[0][1]
-        started.set()
-        await asyncio.Event().wait()
-
-    async def _embed(self, request: web.Request) -> web.Response:
-        body = await request.json()
-        texts = body["input"] if isinstance(body["input"], list) else [body["input"]]
-        vectors = self._embedder.embed(texts).tolist()
-        found = [{"object": "embedding", "index": i, "embedding": one} for i, one in enumerate(vectors)]
-        usage = {"prompt_tokens": 0, "total_tokens": 0}
-        return web.json_response({"object": "list", "data": found, "model": "e", "usage": usage})
-
-
-def ragas_python(environment: Path) -> Path:
-    """Python of the environment that holds RAGAS; made where it is not there."""
-    python = environment / "bin" / "python"
-    if not python.is_file():
-        subprocess.run([sys.executable, "-m", "venv", str(environment)], check=True)
-        subprocess.run([str(python), "-m", "pip", "install", "--quiet", *RAGAS], check=True)
-    return python
-
-
 def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
@@ -215,9 +169,9 @@ def main() -> None:
     parser.add_argument("--rows", type=int, default=4)
     parser.add_argument("--out", type=Path, default=Path("runs/throughput"))
     parser.add_argument("--skip-ragas", action="store_true")
-    parser.add_argument("--ragas-environment", type=Path, default=Path("runs/ragas-0.4.3"))
+    parser.add_argument("--ragas-environment", type=Path, default=ENVIRONMENT)
     arguments = parser.parse_args()
-    python = None if arguments.skip_ragas else ragas_python(arguments.ragas_environment)
+    python = None if arguments.skip_ragas else make_environment(arguments.ragas_environment)
     rows = rows_of(arguments.data_folder, arguments.rows)
     model = Shelf().find(arguments.judge, "judge")
     found = Shelf().find(arguments.embedder, "embedder")
@@ -227,7 +181,7 @@ def main() -> None:
     arguments.out.mkdir(parents=True, exist_ok=True)
     with VllmServer(model.path, model.name, arguments.out / "vllm.log") as server:
         parts = []
-        for part in measure(server, embedder, rows, python, arguments.out):
+        for part in measure(server, embedder, rows, python):
             parts.append(part)
             print(*part.line(), sep="  ", file=sys.stderr, flush=True)
     header = ("", "seconds", "rows/s", "calls", "prompt", "cached", "output", "tokens/s", "unscored")
@@ -240,7 +194,7 @@ def main() -> None:
 
 
 def measure(
-    server: VllmServer, embedder: Any, rows: list[dict[str, Any]], python: Path | None, out: Path
+    server: VllmServer, embedder: Any, rows: list[dict[str, Any]], python: Path | None
 ) -> Iterator[Part]:
     counters = Counters(server.address)
     judge = Recorded(open_served_judge(server.address))
@@ -280,22 +234,11 @@ def measure(
     yield part("(a) raw engine", raw)
     yield measured
     if python is not None:
-        embeddings = EmbeddingServer(embedder)
-        embeddings.start()
+        peer = Ragas(python, server.address, server.name, EmbeddingServer(embedder))
 
         def ragas() -> float:
-            (out / "rows.json").write_text(json.dumps(rows))
-            worker = Path(__file__).with_name("throughput_ragas.py")
-            addresses = [server.address, server.name, f"http://127.0.0.1:{embeddings.port}/v1"]
-            environment = {**os.environ, "RAGAS_DO_NOT_TRACK": "true", "PYTHONPATH": ""}
-            done = subprocess.run(
-                [str(python), str(worker), str(out / "rows.json"), *addresses],
-                env=environment,
-                stdout=subprocess.PIPE,
-                text=True,
-                check=True,
-            )
-            return float(json.loads(done.stdout.splitlines()[-1])["unscored"])
+            values = [one for scores in peer.score(rows, METRICS).values() for one in scores]
+            return sum(one is None for one in values) / len(values)
 
         yield part("(c) RAGAS 0.4.3", ragas)
 

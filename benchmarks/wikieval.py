@@ -11,7 +11,8 @@ prompts and formulations were chosen; the other half is reported beside it. resp
 relevance, context_focus for context relevance; --published adds the paper's own formulations.
 
 The paper's two baselines are asked of the same judge: a score from 0 to 10 as text, and which of two is
-better, the order drawn by the seed. Without --judge only floors and shortcuts are printed.
+better, the order drawn by the seed. --ragas N adds RAGAS 0.4.3 over the first N questions, on a server of the
+same judge, and our metrics on the same questions. Without --judge only floors and shortcuts are printed.
 """
 
 from __future__ import annotations
@@ -51,6 +52,12 @@ PUBLISHED_METRICS = {
     "answer relevance": ("response_relevancy",),
     "context relevance": ("context_relevance",),
 }
+#: What RAGAS 0.4.3 has for each; the paper's context relevance is no longer in it.
+RAGAS_METRICS = {
+    "faithfulness": "faithfulness",
+    "answer relevance": "response_relevancy",
+    "context relevance": "context_relevance",
+}
 _PROMPTS = Path(__file__).parent / "prompts"
 _SCORE = json.dumps(
     {
@@ -79,8 +86,9 @@ class Method:
     rejected: Scores
 
     def agreement(self, places: Sequence[int]) -> dict[str, Any]:
-        """Count the pairs at `places`: agreeing, tied, unscored."""
-        pairs = [(self.preferred[place], self.rejected[place]) for place in places]
+        """Count the pairs at `places` that the method was given: agreeing, tied, unscored."""
+        given = [place for place in places if place < len(self.preferred)]
+        pairs = [(self.preferred[place], self.rejected[place]) for place in given]
         known = [(a, b) for a, b in pairs if a is not None and b is not None]
         agree, ties = sum(a > b for a, b in known), sum(a == b for a, b in known)
         share = wilson(agree, len(pairs))
@@ -194,6 +202,23 @@ def length_kept_aside(result: Result, n_pairs: int, seed: int) -> Method:
     losses = [1 - share for share in shares]
     name = "context_focus, against as many sentences of context_v2"
     return Method("context relevance", name, "length kept aside", shares, losses)
+
+
+def beside_ragas(
+    run: MeasuredRun, pairs: dict[str, list[Pair]], n: int, own: Sequence[Method], environment: Path
+) -> Iterator[Method]:
+    """RAGAS on the first n questions, and our own metrics on the same ones."""
+    peer = run.ragas(environment)
+    for dimension in DIMENSIONS:
+        rows = [pair.row(side) for pair in pairs[dimension][:n] for side in (0, 1)]
+        metric = RAGAS_METRICS[dimension]
+        with run.timed(f"RAGAS {dimension}"):
+            scores = peer.score(rows, metric)
+        yield Method(dimension, f"RAGAS 0.4.3 {metric}", f"first {n}", scores[0::2], scores[1::2])
+        for method in own:
+            if method.dimension == dimension and method.kind in ("hard", "soft"):
+                kind = f"{method.kind}, first {n}"
+                yield Method(dimension, method.name, kind, method.preferred[:n], method.rejected[:n])
 
 
 def baselines(run: MeasuredRun, pairs: dict[str, list[Pair]], seed: int) -> Iterator[Method]:
@@ -358,9 +383,12 @@ def main() -> None:
     models = (args.judge, args.embedder, args.verifier)
     settings = {"seed": args.seed, "claims": args.claims, "backend": args.backend}
     with MeasuredRun(args.out, *models, **settings) as run:
-        methods += metrics(run, pairs, dimensions, args.published)
+        own = list(metrics(run, pairs, dimensions, args.published))
+        methods += own
         if run.judge is not None and not args.no_baselines:
             methods += baselines(run, pairs, args.seed)
+        if args.ragas:
+            methods += beside_ragas(run, pairs, args.ragas, own, args.ragas_environment)
         write(run, rows, methods)
 
 

@@ -5,6 +5,8 @@ import agreement
 import agreement_statistics
 import pytest
 import verifier_agreement
+from labelled_sets import Labelled
+from ragas_peer import KeptRagas
 from stub_models import StubJudge
 from tiny_verifiers import make_verifier
 
@@ -43,6 +45,15 @@ def data(tmp_path):
     return tmp_path
 
 
+class OpenedPeer:
+    """Answers in RAGAS's place: right about every row, but without a score for the first."""
+
+    def score(self, rows, metrics):
+        (metric,) = metrics
+        scores = [float(row["response"] in " ".join(row["retrieved_contexts"])) for row in rows]
+        return {metric: [None, *scores[1:]]}
+
+
 def run(module, monkeypatch, data, out, judges, *options):
     """Run a benchmark with stub judges in place of models; return its Markdown."""
 
@@ -50,6 +61,9 @@ def run(module, monkeypatch, data, out, judges, *options):
         def __init__(self, out, judge=None, embedder=None, verifier=None, **settings):
             super().__init__(out, **settings)
             self.judge = judges.get(judge)
+
+        def ragas(self, environment):
+            return KeptRagas(OpenedPeer, self.out / "ragas.jsonl", "stub")
 
     monkeypatch.setattr(module, "MeasuredRun", Run)
     monkeypatch.setattr(agreement_statistics, "N_RESAMPLES", 50)
@@ -73,6 +87,22 @@ def test_every_figure_of_a_judge_that_is_always_right(data, tmp_path, monkeypatc
     again = StubJudge()
     assert run(agreement, monkeypatch, data, tmp_path / "out", {"stub": again}, *options) == table
     assert again.calls == []
+
+
+def test_ragas_stands_beside_the_rest_on_the_rows_that_it_could_score(data, tmp_path, monkeypatch):
+    options = ("--judge", "stub", "--sets", "fm2", "--ragas", "8")
+    table = run(agreement, monkeypatch, data, tmp_path / "out", {"stub": StubJudge()}, *options)
+    right = "1.000 (1.000 to 1.000)"
+    for method in ("claim_supported", "RAGAS 0.4.3 faithfulness"):
+        assert f"| fm2, first 8 | AUC | {method} | 7 (1 unscored) | {right} |" in table
+    assert f"| fm2 | AUC | claim_supported | 12 | {right} |" in table
+
+
+def test_a_pair_is_scored_as_two_rows_whose_difference_counts():
+    task = agreement.SETS["ragchecker_meta"]
+    row = Labelled("7", "7", 1.0, user_input="q", response="one", other="two", reference="r")
+    assert [one["response"] for one in task.rows(row)] == ["one", "two"]
+    assert agreement.second_less_first([0.25, 1.0, None, 0.5]) == [0.75, None]
 
 
 def test_the_cascade_ends_where_its_second_stage_is(data, tmp_path, monkeypatch):

@@ -1,10 +1,12 @@
 import json
 import sys
+from typing import ClassVar
 
 import pytest
 import wikieval
 from floors import density, word_overlap
 from labelled_sets import Labelled
+from ragas_peer import KeptRagas
 from span_overlap import span_overlap
 from stub_models import StubEmbedder, StubJudge, fields_of
 
@@ -35,6 +37,17 @@ def generate(call):
     return StubJudge.write(call)
 
 
+class OpenedPeer:
+    """Answers in RAGAS's place: the response that holds "reeds" has 1.0, no context has a score."""
+
+    asked: ClassVar[list[tuple[str, int]]] = []
+
+    def score(self, rows, metrics):
+        (metric,) = metrics
+        self.asked.append((metric, len(rows)))
+        return {metric: [1.0 * ("reeds" in row["response"]) if "response" in row else None for row in rows]}
+
+
 @pytest.fixture
 def run(tmp_path, monkeypatch):
     """Run the benchmark with models that answer by rule; return its JSON, its Markdown and the judge."""
@@ -42,7 +55,7 @@ def run(tmp_path, monkeypatch):
     folder.mkdir(parents=True)
     (folder / "wikieval.jsonl").write_text("".join(json.dumps(row) + "\n" for row in ROWS))
 
-    def run():
+    def run(*options):
         judge = StubJudge(choose, generate)
 
         class Run(wikieval.MeasuredRun):
@@ -50,10 +63,13 @@ def run(tmp_path, monkeypatch):
                 super().__init__(out, **settings)
                 self.judge, self.embedder = judge, StubEmbedder()
 
+            def ragas(self, environment):
+                return KeptRagas(OpenedPeer, self.out / "ragas.jsonl", "stub")
+
         monkeypatch.setattr(wikieval, "MeasuredRun", Run)
         out = tmp_path / "out"
         monkeypatch.setattr(
-            sys, "argv", ["wikieval.py", "--data-folder", str(folder.parent), "--out", str(out)]
+            sys, "argv", ["wikieval.py", "--data-folder", str(folder.parent), "--out", str(out), *options]
         )
         wikieval.main()
         return (
@@ -91,6 +107,21 @@ def test_a_second_run_asks_nothing_and_gives_the_same_table(run):
     second, _, judge = run()
     assert judge.calls == []
     assert second["methods"] == first["methods"]
+
+
+def test_ragas_stands_beside_our_metrics_on_the_same_questions(run):
+    OpenedPeer.asked.clear()
+    result, markdown, _ = run("--ragas", "3")
+    theirs = agreement(result, "faithfulness", "RAGAS 0.4.3 faithfulness", "first 3")
+    ours = agreement(result, "faithfulness", "faithfulness", "soft, first 3")
+    assert (theirs["agree"], theirs["of"]) == (ours["agree"], ours["of"]) == (3, 3)
+    lost = agreement(result, "context relevance", "RAGAS 0.4.3 context_relevance", "first 3")
+    assert (lost["agree"], lost["of"], lost["unscored"]) == (0, 3, 3)
+    assert OpenedPeer.asked == [(name, 6) for name in wikieval.RAGAS_METRICS.values()]
+
+    OpenedPeer.asked.clear()
+    assert run("--ragas", "3")[1] == markdown
+    assert OpenedPeer.asked == []
 
 
 def test_an_unscored_member_is_no_agreement():
