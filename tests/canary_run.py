@@ -89,11 +89,11 @@ if __name__ == "__main__":
     if sys.argv[1] == "--uncaught":
         _, _, failure, path = sys.argv
         rows = [json.loads(line) for line in Path(path).read_text(encoding="utf-8").splitlines()]
-        evaluation._open_models = open_models_of(failure)
+        evaluation.open_models = open_models_of(failure)
         offline_judge.evaluate(rows, ["faithfulness", "response_relevancy"], out="runs", name="x")
     for failure, arguments in json.loads(sys.argv[1]):
         if failure in MODELS:
-            evaluation._open_models = open_models_of(failure)
+            evaluation.open_models = open_models_of(failure)
         click.echo(f"=== {failure} {arguments}")
         try:
             main(arguments, prog_name="offline-judge")

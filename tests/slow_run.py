@@ -42,7 +42,7 @@ class SlowJudge(StubJudge):
 def run_cli(log: Path, seconds: float, arguments: list[str]) -> None:
     from offline_judge.cli import main
 
-    evaluation._open_models = lambda *_: (SlowJudge(log, seconds), StubEmbedder())
+    evaluation.open_models = lambda *_: (SlowJudge(log, seconds), StubEmbedder())
     main(arguments)
 
 

@@ -34,7 +34,7 @@ def data(tmp_path):
 def cli(monkeypatch, tmp_path):
     """Run the command line in tmp_path with stubs in the models' place."""
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr("offline_judge.evaluation._open_models", lambda *_: (StubJudge(), StubEmbedder()))
+    monkeypatch.setattr("offline_judge.evaluation.open_models", lambda *_: (StubJudge(), StubEmbedder()))
     return lambda *args: CliRunner().invoke(main, list(map(str, args)), catch_exceptions=False)
 
 

@@ -48,7 +48,7 @@ def no_hang():
 @pytest.fixture
 def cli(monkeypatch, tmp_path):
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr("offline_judge.evaluation._open_models", lambda *_: (StubJudge(), StubEmbedder()))
+    monkeypatch.setattr("offline_judge.evaluation.open_models", lambda *_: (StubJudge(), StubEmbedder()))
 
     def run(*args):
         signal.alarm(SECONDS)

@@ -244,7 +244,7 @@ def test_21_the_mean_says_n_of_n_and_failures_set_the_exit_status(monkeypatch, t
     rows = [row(id=f"r{n}", response="The depot is in Lund." if n < 2 else "") for n in range(100)]
     data = tmp_path / "rows.jsonl"
     data.write_text("\n".join(map(json.dumps, rows)), encoding="utf-8")
-    monkeypatch.setattr("offline_judge.evaluation._open_models", lambda *_: (StubJudge(), StubEmbedder()))
+    monkeypatch.setattr("offline_judge.evaluation.open_models", lambda *_: (StubJudge(), StubEmbedder()))
     done = CliRunner().invoke(
         main, ["evaluate", str(data), "--metrics", "faithfulness", "--out", str(tmp_path)]
     )
