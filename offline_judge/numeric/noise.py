@@ -46,16 +46,53 @@ def noise_sensitivity(
     _check_shapes(reference_in_chunk, response_in_chunk, correct)
 
     def score(r: Tensor, r_mask: Tensor, a: Tensor, a_mask: Tensor, right: Tensor, claims: Tensor) -> Tensor:
-        relevant, in_chunk = any_of(_rows_last(filled(r, r_mask)), dim=0), _rows_last(filled(a, a_mask))
+        r, a, right = _present(r, r_mask), _present(a, a_mask), _present(right, claims)
+        if all(map(_is_hard, (r, a, right))):
+            return masked_mean(_noise_of_sets(r, a, mode) & (right == 0), claims)
+        relevant, in_chunk = any_of(_rows_last(r), dim=0), _rows_last(a)
         # A row without claims on one side does not say there how many chunks it has, so the two
         # widths may differ. What is cut off or filled up meets no claim of the other side.
         relevant = torch.nn.functional.pad(relevant, (0, 0, 0, a.shape[2] - relevant.shape[0]))
         source = any_of(relevant * in_chunk, dim=1)
         if mode == "irrelevant":
             source = any_of((1 - relevant) * in_chunk, dim=1) * (1 - source)
-        return masked_mean(source.t() * (1 - right.double()), claims)
+        return masked_mean(source.t() * (1 - right), claims)
 
     return in_blocks(score, *reference_in_chunk, *response_in_chunk, *correct)
+
+
+#: Chunks that the integers of a float64 can tell apart.
+_MAX_SET = 52
+
+
+def _present(values: Tensor, mask: Tensor) -> Tensor:
+    """Like `filled` with 0, without the copy where nothing is padding."""
+    return values.double() if bool(mask.all()) else filled(values, mask)
+
+
+def _is_hard(verdicts: Tensor) -> bool:
+    """Whether all verdicts, which lie in [0, 1], are 0 or 1: only those are their own squares."""
+    flat = verdicts.reshape(-1)
+    few = verdicts.numel() > 0 and (verdicts.ndim < 3 or verdicts.shape[2] <= _MAX_SET)
+    return few and bool(torch.dot(flat, flat) == flat.sum())
+
+
+def _noise_of_sets(reference_in_chunk: Tensor, response_in_chunk: Tensor, mode: Mode) -> Tensor:
+    """(B, C) bool of hard verdicts: a claim's chunks are a set, and a set is the bits of one number."""
+    relevant = _chunk_sets(reference_in_chunk)
+    union = relevant[:, 0]
+    for one in relevant.unbind(1)[1:]:
+        union = union | one
+    sets, union = _chunk_sets(response_in_chunk), union[:, None]
+    from_relevant = (sets & union) != 0
+    return from_relevant if mode == "relevant" else ((sets & ~union) != 0) & ~from_relevant
+
+
+def _chunk_sets(verdicts: Tensor) -> Tensor:
+    """(B, N, K) of 0 and 1 to (B, N) integers."""
+    bits = torch.exp2(torch.arange(verdicts.shape[2], dtype=torch.float64, device=verdicts.device))
+    # Rounded, since a verdict may miss 1 by what is lost in a sum.
+    return (verdicts.reshape(-1, verdicts.shape[2]) @ bits).round_().long().view(verdicts.shape[:2])
 
 
 def _rows_last(values: Tensor) -> Tensor:

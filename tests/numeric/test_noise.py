@@ -105,6 +105,23 @@ def test_probabilities_against_plain_python(mode, rows):
     assert score(rows, mode) == pytest.approx([plain_probabilities(*row, mode) for row in rows], abs=1e-12)
 
 
+@pytest.mark.parametrize("mode", ["relevant", "irrelevant"])
+@pytest.mark.parametrize("n_chunks", [51, 52, 53, 80])
+def test_more_chunks_than_one_number_has_bits(mode, n_chunks):
+    # Every chunk stands for itself: the last one is relevant and the one before it is not.
+    reference = [[int(k == n_chunks - 1) for k in range(n_chunks)]]
+    response = [[int(k == n_chunks - back) for k in range(n_chunks)] for back in (1, 2, 3)]
+    row = (reference, response, [0, 0, 1])
+    assert score([row], mode) == [plain_booleans(*row, mode)] == [1 / 3]
+
+
+@pytest.mark.parametrize("mode", ["relevant", "irrelevant"])
+def test_a_verdict_just_below_1_counts_as_1(mode):
+    almost = 1 - 2**-53
+    row = ([[almost, 0]], [[almost, 0], [0, almost]], [0, 0])
+    assert score([row], mode) == pytest.approx([0.5], abs=1e-15)
+
+
 def test_shapes_are_checked():
     one_claim = pad([[[1, 0]]], ndim=2)
     for n_rows, n_claims in ((1, 2), (2, 1)):
