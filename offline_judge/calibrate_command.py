@@ -105,12 +105,11 @@ def _probabilities(
     from offline_judge.engine.store import Store
     from offline_judge.shelf import Shelf
     from offline_judge.text import prompt_language
-    from offline_judge.verification import find_model
 
     if judge is not None:
         model, is_judge = Shelf().find(judge, "judge"), True
     else:
-        model, is_judge = find_model(verifier or "")
+        model, is_judge = Shelf().find_checker(verifier or "")
     common: dict[str, Any] = {"name": model.name, "fingerprint": model.fingerprint, "device": device}
     with ExitStack() as stack:
         opened: Any = (

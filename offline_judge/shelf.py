@@ -405,13 +405,9 @@ class Shelf:
         Raises:
             UserError: it is not there, its manifest gives it another role, or `check_safe` refuses it.
         """
-        wanted = str(name_or_path)
-        folder = next(
-            (p for p in (self.root / wanted, Path(wanted).expanduser()) if wanted and _is_model_folder(p)),
-            None,
-        )
+        folder = self._folder(name_or_path)
         if folder is None:
-            raise self._not_found(wanted)
+            raise self._not_found(str(name_or_path))
         on_shelf = folder.resolve().parent == self.root.resolve()
         name = folder.resolve().name
         manifest_path = self.root / f"{name}.toml"
@@ -424,6 +420,24 @@ class Shelf:
             )
         check_safe(folder)
         return LocalModel(folder, name, manifest, fingerprint(folder))
+
+    def find_checker(self, name_or_path: str | Path) -> tuple[LocalModel, bool]:
+        """Find what checks claims, an encoder or a judge, and say whether it is a judge.
+
+        Its manifest says so, else its architecture.
+
+        Raises:
+            UserError: as in `find`.
+        """
+        folder = self._folder(name_or_path)
+        manifest = self.manifests().get(str(name_or_path))
+        is_judge = manifest.role == "judge" if manifest else folder is not None and _generates(folder)
+        return self.find(name_or_path, "judge" if is_judge else "verifier"), is_judge
+
+    def _folder(self, name_or_path: str | Path) -> Path | None:
+        wanted = str(name_or_path)
+        places = (self.root / wanted, Path(wanted).expanduser())
+        return next((place for place in places if wanted and _is_model_folder(place)), None)
 
     def _not_found(self, wanted: str) -> UserError:
         """Say what was looked for, what the shelf has, and what would put the model there."""
@@ -472,3 +486,12 @@ def _shown(path: Path) -> str:
         return path.absolute().relative_to(Path.cwd()).as_posix()
     except ValueError:
         return path.as_posix()
+
+
+def _generates(folder: Path) -> bool:
+    try:
+        config = json.loads((folder / "config.json").read_text(encoding="utf-8"))
+        architectures = config.get("architectures") or []
+    except (OSError, ValueError, AttributeError):
+        return False  # what is wrong with the folder is said where it is opened
+    return any(str(name).endswith(("ForCausalLM", "ForConditionalGeneration")) for name in architectures)

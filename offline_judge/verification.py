@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Collection
 from contextlib import ExitStack
 from dataclasses import dataclass
@@ -17,7 +16,7 @@ from offline_judge.config import Config
 from offline_judge.engine.cascade import Cascade
 from offline_judge.engine.judge_verifier import JudgeVerifier
 from offline_judge.errors import UserError
-from offline_judge.shelf import LocalModel, Role, Shelf
+from offline_judge.shelf import LocalModel, Shelf
 
 Kind: TypeAlias = Literal["judge", "encoder", "cascade"]
 
@@ -86,11 +85,11 @@ def find_verifier(
                 "a cascade needs a first stage",
                 {"to fix": "--first-stage NAME, an encoder or a small judge on the shelf, or its folder"},
             )
-        model, is_judge = find_model(config.first_stage)
+        model, is_judge = Shelf().find_checker(config.first_stage)
         return FoundVerifier("cascade", model, is_judge)
     if not isinstance(wanted, str | Path):
         return FoundVerifier("encoder", wanted)
-    model, is_judge = find_model(wanted)
+    model, is_judge = Shelf().find_checker(wanted)
     return FoundVerifier("encoder", model, is_judge)
 
 
@@ -124,23 +123,3 @@ def make_cascade(config: Config, first_stage: Calibration | None) -> Cascade:
         low if config.cascade_low is None else config.cascade_low,
         high if config.cascade_high is None else config.cascade_high,
     )
-
-
-def find_model(name_or_path: str | Path) -> tuple[LocalModel, bool]:
-    """Find a model, and say whether it is a judge: by its manifest, else by its architecture."""
-    shelf = Shelf()
-    manifest = shelf.manifests().get(str(name_or_path))
-    folder = shelf.root / str(name_or_path)
-    if not (folder / "config.json").is_file():
-        folder = Path(name_or_path).expanduser()
-    is_judge = manifest.role == "judge" if manifest else _generates(folder / "config.json")
-    role: Role = "judge" if is_judge else "verifier"
-    return shelf.find(name_or_path, role), is_judge
-
-
-def _generates(config_file: Path) -> bool:
-    try:
-        architectures = json.loads(config_file.read_text(encoding="utf-8")).get("architectures") or []
-    except (OSError, ValueError, AttributeError):
-        return False  # what is wrong with the folder is said where it is opened
-    return any(str(name).endswith(("ForCausalLM", "ForConditionalGeneration")) for name in architectures)
