@@ -119,11 +119,16 @@ def soft(result: Result, rows: Sequence[Labelled]) -> Scores:
 
 
 def faithfulness_scores(result: Result, rows: Sequence[Labelled]) -> Scores:
-    """Mean verdict, mean probability, and the probability of the least supported sentence."""
+    """Mean verdict, mean probability, that of the least supported sentence, and that all are supported.
+
+    Where people marked what is wrong, a long response has more chances to be wrong: the product counts them.
+    """
+    by_sentence = sentence_probabilities(result, "faithfulness", rows)
     return {
         "faithfulness, hard": result["faithfulness"],
         "faithfulness, soft": result.soft("faithfulness"),
         **least_supported(result, rows),
+        "every sentence supported": [math.prod(p.values()) if p else None for p in by_sentence],
     }
 
 
