@@ -27,8 +27,8 @@ from offline_judge.backends.protocol import Embedder
 RAGAS = ("ragas==0.4.3", "langchain-community<0.4", "langchain-openai<1")
 ENVIRONMENT = Path("runs/ragas-0.4.3")
 _WORKER = Path(__file__).with_name("ragas_worker.py")
-#: Rows that `KeptRagas` gives to one process: as many are lost when it is killed. Fewer would leave the server
-#: with one last, long answer more often.
+#: Rows that `KeptRagas` gives to one process: as many are lost when it is killed. Fewer would leave
+#: the server with one last, long answer more often.
 _ROWS_AT_ONCE = 40
 
 Scores = dict[str, list["float | None"]]

@@ -17,6 +17,7 @@ LAYERS = [
     {"engine"},
     {"metrics"},
     {"config", "summary", "run_folder", "scoring", "tables", "result", "calibration", "verification"},
+    {"gathering", "run_models", "run_record"},
     {"interrupts", "evaluation", "rescoring", "comparison", "doctor"},
     {"progress", "cache_commands", "calibrate_command", "cli", "__main__", ""},
 ]

@@ -15,9 +15,11 @@ import sys
 import unicodedata
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from functools import cache
+from functools import cache, lru_cache
 from pathlib import Path
 from typing import Literal, TypeAlias
+
+from offline_judge.text import without_repeats
 
 if sys.version_info >= (3, 11):
     import tomllib
@@ -34,7 +36,7 @@ _TAG = re.compile(r"</?(\w+)>")
 _NAME = re.compile(r"[\s/\\]*(\w+)")
 _OPENING = re.compile("[<＜﹤](?=(.{1,64}))", re.DOTALL)
 #: Raised whenever the same values fill a template in another way: it goes into every prompt's digest.
-_FENCE_VERSION = 2
+_FENCE_VERSION = 3
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,20 +68,27 @@ class Prompt:
         return (*self.head, ("user", self.fill(values)))
 
     def fill(self, values: Mapping[str, str]) -> str:
-        """Put each value in its field; a value can neither close its field nor open another one."""
-        return _FIELD.sub(lambda match: self._fence(values[match.group(1)]), self.template)
+        """Put each value in its field; a value can neither close its field nor open another one.
 
-    def _fence(self, text: str) -> str:
-        # Only our own tags matter: other markup in a chunk is content and stays as it is.
-        return _OPENING.sub(lambda match: "‹" if self._is_tag(match[1]) else match[0], text)
+        What a value repeats over and over in a row is cut down to twice.
+        """
+        return _FIELD.sub(lambda match: _fenced(values[match.group(1)], self.tags), self.template)
 
-    def _is_tag(self, text: str) -> bool:
-        """Tell whether what stands behind a `<` is one of our tags, or reads like one."""
-        if not text.isascii():  # full-width letters, invisible characters
-            text = unicodedata.normalize("NFKC", text)
-            text = "".join(one for one in text if unicodedata.category(one) != "Cf")
-        name = _NAME.match(text)
-        return name is not None and name[1].lower() in self.tags
+
+# A premise is filled in for every claim about it, and neighbours share it.
+@lru_cache(maxsize=256)
+def _fenced(text: str, tags: frozenset[str]) -> str:
+    # Only our own tags matter: other markup in a chunk is content and stays as it is.
+    return _OPENING.sub(lambda match: "‹" if _is_tag(match[1], tags) else match[0], without_repeats(text))
+
+
+def _is_tag(text: str, tags: frozenset[str]) -> bool:
+    """Tell whether what stands behind a `<` is one of our tags, or reads like one."""
+    if not text.isascii():  # full-width letters, invisible characters
+        text = unicodedata.normalize("NFKC", text)
+        text = "".join(one for one in text if unicodedata.category(one) != "Cf")
+    name = _NAME.match(text)
+    return name is not None and name[1].lower() in tags
 
 
 def load(prompt_id: str, language: str) -> Prompt:

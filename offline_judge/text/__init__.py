@@ -7,6 +7,7 @@ from offline_judge.text.language import (
     same_script,
 )
 from offline_judge.text.overlap import word_overlap, words
+from offline_judge.text.repetition import without_repeats
 from offline_judge.text.sentences import Sentence, split_sentences
 from offline_judge.text.windows import Window, windows
 
@@ -19,6 +20,7 @@ __all__ = [
     "same_script",
     "split_sentences",
     "windows",
+    "without_repeats",
     "word_overlap",
     "words",
 ]
