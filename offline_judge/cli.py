@@ -114,6 +114,11 @@ _metrics_from = click.option(
 @click.option("--backend", type=click.Choice(["auto", "vllm", "transformers"]), help="What runs the judge.")
 @click.option("--device", help="Where the models run: cpu, cuda, cuda:1. Default: a GPU where there is one.")
 @click.option(
+    "--dtype",
+    type=click.Choice(["auto", "float32", "bfloat16"]),
+    help="Of the judge's weights. Default: auto, the faster one; float32 repeats itself to the bit.",
+)
+@click.option(
     "--context-length", type=int, help="Tokens of prompt and output. Default: the model's, at most 8192."
 )
 @click.option("--claims", type=click.Choice(["judge", "sentences"]), help="Who splits texts into claims.")
@@ -296,6 +301,9 @@ def compare(first: Path, second: Path) -> None:
 )
 @click.option(
     "--structured-backend", type=click.Choice(["guidance", "outlines"]), default="guidance", show_default=True
+)
+@click.option(
+    "--dtype", type=click.Choice(["auto", "float32", "bfloat16"]), default="auto", show_default=True
 )
 @click.option("--log", type=click.Path(path_type=Path), default=Path("vllm-server.log"), show_default=True)
 @click.argument("extra", nargs=-1, type=click.UNPROCESSED)

@@ -26,6 +26,7 @@ _CHOICES = {
     "reasons": ("failed", "all", "none"),
     "language": ("auto", "en", "ko"),
     "structured_backend": ("guidance", "outlines"),
+    "dtype": ("auto", "float32", "bfloat16"),
     "thinking": ("off", "on"),
 }
 
@@ -57,6 +58,8 @@ class Config:
         structured_backend: what holds the judge to its JSON schema.
         context_length: tokens of prompt and output together; None takes the model's, at most 8192.
         device: where the models run; None takes a GPU where there is one.
+        dtype: of the judge's weights; "auto" is bfloat16 on a GPU and on a processor with AMX (vLLM alone),
+            else float32, in which batches do not show.
         claims: who splits a text into claims: the judge, or nobody (each sentence is one).
         language: of the prompts: each row's own ("auto"), or the one that is named.
         reasons: for which claims a reason is written: those that fail or are unsure, all, or none.
@@ -90,6 +93,7 @@ class Config:
     structured_backend: str = "guidance"
     context_length: int | None = None
     device: str | None = None
+    dtype: str = "auto"
     claims: str = "judge"
     language: str = "auto"
     reasons: str = "failed"

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any, cast
 
 from offline_judge.backends import open_embedder, open_judge, open_served_judge
+from offline_judge.backends.model_folder import combine_fingerprint
 from offline_judge.backends.protocol import Embedder, Judge
 from offline_judge.backends.served.addresses import is_address
 from offline_judge.backends.served.vllm_server import VllmServer
@@ -81,6 +82,7 @@ def _open_judge(model: LocalModel | str, config: Config, stack: ExitStack) -> Ju
             fingerprint=model.fingerprint,
             backend=config.backend,
             device=config.device,
+            dtype=config.dtype,
             **shared,
         )
     shared |= {
@@ -96,6 +98,10 @@ def _open_judge(model: LocalModel | str, config: Config, stack: ExitStack) -> Ju
         log=Path(config.out) / "vllm-server.log",
         context_length=config.context_length,
         structured_backend=config.structured_backend,
+        dtype=config.dtype,
     )
     stack.enter_context(server)
-    return open_served_judge(server.address, fingerprint=model.fingerprint, **shared)
+    fingerprint = model.fingerprint
+    if config.dtype != "auto":  # the server does not tell it
+        fingerprint = combine_fingerprint(fingerprint, {"dtype": config.dtype})
+    return open_served_judge(server.address, fingerprint=fingerprint, **shared)

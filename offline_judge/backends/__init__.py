@@ -26,6 +26,7 @@ def open_judge(
     backend: Literal["auto", "vllm", "transformers"] | str = "auto",
     context_length: int | None = None,
     device: str | None = None,
+    dtype: str = "auto",
     seed: int = 0,
     structured_backend: str = "guidance",
     thinking_tokens: int = 0,
@@ -40,6 +41,7 @@ def open_judge(
         backend: "auto" takes vLLM where it is installed, else transformers.
         context_length: tokens of prompt and output together; None takes the model's, at most 8192.
         device: "cpu", "cuda", …; None takes a GPU where there is one.
+        dtype: of the weights, "float32" or "bfloat16"; "auto" takes bfloat16 where the device is fast at it.
         seed: of the engine. Sampling has a seed of its own in every call.
         structured_backend: what holds generations to their schema, "guidance" or "outlines".
         thinking_tokens: length of the think block of a reasoning model before each answer; 0 is none.
@@ -62,6 +64,7 @@ def open_judge(
             fingerprint=fingerprint,
             context_length=context_length,
             device=device,
+            dtype=dtype,
             seed=seed,
             structured_backend=structured_backend,
             thinking_tokens=thinking_tokens,
@@ -77,6 +80,7 @@ def open_judge(
         fingerprint=fingerprint,
         context_length=context_length,
         device=device,
+        dtype=dtype,
         structured_backend=structured_backend,
         thinking_tokens=thinking_tokens,
     )

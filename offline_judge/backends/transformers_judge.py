@@ -44,6 +44,7 @@ class TransformersJudge:
         fingerprint: str,
         context_length: int | None = None,
         device: str | None = None,
+        dtype: str = "auto",
         structured_backend: str = "guidance",
         thinking_tokens: int = 0,
     ) -> None:
@@ -62,11 +63,13 @@ class TransformersJudge:
         self._stop = threading.Event()
         self._device = torch.device(device or ("cuda" if torch.cuda.is_available() else "cpu"))
         # On the CPU, what else is in a batch moves a float32 logit by 1e-5 and a bfloat16 one by 1e-1.
-        self._dtype = torch.float32 if self._device.type == "cpu" else torch.bfloat16
+        if dtype == "auto":
+            dtype = "float32" if self._device.type == "cpu" else "bfloat16"
+        self._dtype: torch.dtype = getattr(torch, dtype)
         self._settings: dict[str, object] = {
             "backend": "transformers",
             "versions": package_versions("torch", "transformers", "llguidance", "outlines_core"),
-            "dtype": str(self._dtype).removeprefix("torch."),
+            "dtype": dtype,
             "device": self._device.type,
             "structured_backend": structured_backend,
             "chat_version": CHAT_VERSION,
@@ -76,7 +79,7 @@ class TransformersJudge:
 
     @cached_property
     def _model(self) -> tuple[ChoiceReader, ConstrainedGenerator]:
-        """Load the weights: bfloat16 on a GPU, float32 on the CPU.
+        """Load the weights.
 
         Raises:
             UserError: where the folder holds no weights that may be loaded.

@@ -69,6 +69,7 @@ class VllmJudge:
         fingerprint: str,
         context_length: int | None = None,
         device: str | None = None,
+        dtype: str = "auto",
         seed: int = 0,
         structured_backend: str = "guidance",
         thinking_tokens: int = 0,
@@ -93,6 +94,7 @@ class VllmJudge:
             on_cpu=self._device_type == "cpu",
             context_length=self._context_length,
             structured_backend=structured_backend,
+            dtype=dtype,
             seed=seed,
         )
         self._request_ids = map(str, itertools.count())

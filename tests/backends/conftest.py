@@ -38,13 +38,14 @@ def tiny_model(shelf_model, tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def vllm_in_process(shelf_model):
-    """SmolLM2 on a vLLM engine in this process, with a context of 2048 tokens."""
+    """SmolLM2 on a vLLM engine in this process, with a context of 2048 tokens, in float32."""
     judge = open_judge(
         shelf_model("smollm2-135m-instruct"),
         name="smollm2",
         fingerprint="f",
         backend="vllm",
         context_length=2048,
+        dtype="float32",
     )
     yield judge
     judge.close()

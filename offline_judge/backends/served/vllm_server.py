@@ -48,6 +48,7 @@ class VllmServer:
         gpu_memory_share: share of each GPU's memory that the server may take.
         tensor_parallel: GPUs that one copy of the model is spread over; None takes all that are there.
         structured_backend: what holds answers to their schema.
+        dtype: of the weights, "float32" or "bfloat16"; "auto" takes the faster one.
         extra: further arguments of vLLM's own command line, the last word.
     """
 
@@ -59,6 +60,7 @@ class VllmServer:
     gpu_memory_share: float = GPU_MEMORY_SHARE
     tensor_parallel: int | None = None
     structured_backend: str = "guidance"
+    dtype: str = "auto"
     extra: Sequence[str] = ()
     _process: subprocess.Popen[bytes] | None = field(default=None, repr=False)
 
@@ -129,6 +131,7 @@ class VllmServer:
             on_cpu=not n_gpus,
             context_length=find_context_length(self.folder, self.context_length),
             structured_backend=self.structured_backend,
+            dtype=self.dtype,
         )
         if n_gpus:
             settings["gpu_memory_utilization"] = self.gpu_memory_share
