@@ -127,14 +127,17 @@ def faithfulness_scores(result: Result, rows: Sequence[Labelled]) -> Scores:
     return {
         "faithfulness, hard": result["faithfulness"],
         "faithfulness, soft": result.soft("faithfulness"),
-        **least_supported(result, rows),
+        **_least(by_sentence),
         "every sentence supported": [math.prod(p.values()) if p else None for p in by_sentence],
     }
 
 
 def least_supported(result: Result, rows: Sequence[Labelled]) -> Scores:
     """Probability of the least supported sentence: a response is as good as its worst one."""
-    by_sentence = sentence_probabilities(result, "faithfulness", rows)
+    return _least(sentence_probabilities(result, "faithfulness", rows))
+
+
+def _least(by_sentence: Sequence[dict[str, float]]) -> Scores:
     return {"least supported sentence": [min(p.values()) if p else None for p in by_sentence]}
 
 

@@ -116,7 +116,7 @@ _metrics_from = click.option(
 @click.option(
     "--dtype",
     type=click.Choice(["auto", "float32", "bfloat16"]),
-    help="Of the judge's weights. Default: auto, the faster one; float32 repeats itself to the bit.",
+    help="Of the judge's weights. Default: auto, the faster one. In float32 batches hardly show.",
 )
 @click.option(
     "--context-length", type=int, help="Tokens of prompt and output. Default: the model's, at most 8192."

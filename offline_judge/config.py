@@ -59,7 +59,7 @@ class Config:
         context_length: tokens of prompt and output together; None takes the model's, at most 8192.
         device: where the models run; None takes a GPU where there is one.
         dtype: of the judge's weights; "auto" is bfloat16 on a GPU and on a processor with AMX (vLLM alone),
-            else float32, in which batches do not show.
+            else float32, in which batches hardly show.
         claims: who splits a text into claims: the judge, or nobody (each sentence is one).
         language: of the prompts: each row's own ("auto"), or the one that is named.
         reasons: for which claims a reason is written: those that fail or are unsure, all, or none.

@@ -46,7 +46,9 @@ class FoundVerifier:
             "device": config.device,
         }
         if self.is_judge:
-            verifier: Verifier = JudgeVerifier(open_judge(model.path, backend=config.backend, **common))
+            verifier: Verifier = JudgeVerifier(
+                open_judge(model.path, backend=config.backend, dtype=config.dtype, **common)
+            )
         else:
             verifier = open_verifier(model.path, **common)
         stack.callback(verifier.close)
