@@ -20,6 +20,7 @@ from offline_judge.backends.protocol import (
     Supported,
     TokenCount,
 )
+from offline_judge.prompts import LANGUAGES, load
 
 _FIELD = re.compile(r"<(\w+)>\n(.*?)\n</\1>", re.DOTALL)
 
@@ -31,6 +32,14 @@ def fields_of(call: Call) -> dict[str, str]:
 
 def numbered(text: str) -> list[str]:
     return re.findall(r"^\d+\. (.*)$", text, re.MULTILINE)
+
+
+_CONTROLS = {dict(load("support", language).control.values)["claim"] for language in LANGUAGES}
+
+
+def is_control(call: Call) -> bool:
+    """Whether a call asks about the statement that no text supports."""
+    return fields_of(call).get("statement") in _CONTROLS
 
 
 def contains(call: ChooseCall) -> float:
@@ -51,7 +60,10 @@ def row(**changes):
 
 
 class StubJudge:
-    """Each sentence is one claim; a claim is supported where the premise holds it word for word."""
+    """Each sentence is one claim; a claim is supported where the premise holds it word for word.
+
+    Whatever `choose` says, the statement that no text supports is called unsupported.
+    """
 
     name = "stub"
     fingerprint = "stub-judge"
@@ -74,7 +86,7 @@ class StubJudge:
             self.calls.append(call)
             tokens = TokenCount(prompt=10, cached=5, output=1)
             if isinstance(call, ChooseCall):
-                p = self._choose(call)
+                p = 0.0 if is_control(call) else self._choose(call)
                 yield position, Chosen((p, 1 - p), tokens)
                 continue
             text = self._generate(call)
@@ -110,7 +122,11 @@ class StubJudge:
 
     @property
     def chosen(self) -> list[ChooseCall]:
-        return [call for call in self.calls if isinstance(call, ChooseCall)]
+        return [call for call in self.calls if isinstance(call, ChooseCall) and not is_control(call)]
+
+    @property
+    def controls(self) -> list[ChooseCall]:
+        return [call for call in self.calls if isinstance(call, ChooseCall) and is_control(call)]
 
 
 class StubEmbedder:

@@ -22,7 +22,7 @@ from offline_judge.backends.protocol import (
     Supported,
     Verifier,
 )
-from offline_judge.engine.asks import Ask, Choose, Generate, Probability, Similar, Verify
+from offline_judge.engine.asks import Choose, Generate, Probability, Similar, Verify
 from offline_judge.engine.records import decode, encode
 from offline_judge.engine.store import Store, key_of
 from offline_judge.engine.tasks import Slot, Task
@@ -91,7 +91,7 @@ class Answering:
             if record is not None:
                 self.usage.from_store += 1
                 self.usage.cost_of(slot.charged_to).from_store += 1
-                slot.fill(self._calibrated(slot.ask, record), ready)
+                self.fill_calibrated(slot, decode(slot.ask, record), ready)
             else:
                 kind = type(slot.ask)
                 (similar if kind is Similar else verify if kind is Verify else asked).append((slot, key))
@@ -158,7 +158,7 @@ class Answering:
             slot.fill(answer, ready)
         else:
             self.store.put(key, record, origin)
-            slot.fill(self._calibrated(slot.ask, record), ready)
+            self.fill_calibrated(slot, decode(slot.ask, record), ready)
 
     def _check_stop(self) -> None:
         if self._stopping:
@@ -204,16 +204,20 @@ class Answering:
         self.usage.verifier_s += time.perf_counter() - started
         self._check_stop()
 
-    def _calibrated(self, ask: Ask, record: dict[str, Any]) -> Any:
-        """Return the answer that a stored record gives to `ask`, calibrated where there is a calibration."""
-        answer = decode(ask, record)
+    def fill_calibrated(self, slot: Slot, answer: Any, ready: list[Task]) -> None:
+        """Fill `slot` with what its model says, calibrated where there is a calibration.
+
+        A judge's `support` is calibrated once its windows and its control have been read: one calibrates
+        what a run would use.
+        """
+        ask, calibrate = slot.ask, None
         if isinstance(ask, Verify):
             calibrate = self.calibrations.get("verifier")
-        elif isinstance(ask, Choose) and ask.prompt == "support":
+        elif isinstance(ask, Choose) and ask.prompt == "support" and ask.windowed is not None:
             calibrate = self.calibrations.get("judge")
-        else:
-            return answer
-        return Probability.within(calibrate(answer), answer.window) if calibrate else answer
+        if calibrate is not None and isinstance(answer, Probability):
+            answer = Probability.within(calibrate(answer), answer.window)
+        slot.fill(answer, ready)
 
     def _ask_embedder(self, asked: list[tuple[Slot, bytes]], ready: list[Task]) -> None:
         """Embed each distinct text once and take all cosines in one operation; in a large round, in a few."""

@@ -25,7 +25,7 @@ from offline_judge.engine.asks import (
 )
 from offline_judge.engine.schemas import claims_schema, most_claims, question_schema, reasons_schema
 from offline_judge.prompts import Prompt, load
-from offline_judge.text import same_script, split_sentences, windows, word_overlap, words
+from offline_judge.text import Window, same_script, split_sentences, windows, word_overlap, words
 
 Expansion: TypeAlias = Generator[Sequence[Any], list[Any], Any]
 
@@ -97,36 +97,58 @@ class Room:
 
 
 def expand_choose(ask: Choose, language: str, room: Room) -> Expansion:
-    """Ask about overlapping windows of the long field and take the maximum, with its window.
+    """Ask about the long field, in overlapping windows where it does not fit: the maximum, with its window.
 
     The windows that share most words with the other fields come first: 2 of them, then twice as many
-    each time, while no window has a probability of at least `DECIDED`.
+    each time, while no window has a probability of at least `DECIDED`. Where the prompt has a control, that
+    is asked of every window too and corrects what the window says.
     """
     prompt = load(ask.prompt, language)
     place = prompt.fields.index(ask.windowed or "")
-    others = [value for index, value in enumerate(ask.values) if index != place]
-    budget = room.beside(prompt, others, max_tokens=1)
-    if budget < TEMPLATE_TOKENS:
-        return Failed("judge_prompt_too_long", f"{max(0, budget)} tokens left for {ask.windowed}")
-    cut = windows(ask.values[place], room.n_tokens, budget)
-    sought = words(" ".join(others))
-    cut.sort(key=lambda window: -word_overlap(sought, words(window.text)))
+    questions = [ask.values]
+    if prompt.control is not None:
+        instead = dict(prompt.control.values)
+        questions.append(tuple(map(instead.get, prompt.fields, ask.values)))
+    cut = _cut(prompt, questions, place, room)
+    if isinstance(cut, Failed):
+        return cut
     best: Probability | None = None
     start, stop = 0, FIRST_WINDOWS
     while start < len(cut) and (best is None or best < DECIDED):
         asked = cut[start:stop]
         answers = yield [
-            Choose(ask.prompt, (*ask.values[:place], window.text, *ask.values[place + 1 :]))
+            Choose(ask.prompt, (*values[:place], window.text, *values[place + 1 :]))
+            for values in questions
             for window in asked
         ]
         failed = first_failure(answers)
         if failed is not None:
             return failed
-        for window, answer in zip(asked, answers, strict=True):
-            if best is None or answer > best:
-                best = Probability.within(answer, (window.start, window.end))
+        found, controls = answers[: len(asked)], answers[len(asked) :]
+        if prompt.control is not None:
+            found = map(prompt.control.corrected, found, controls)
+        for window, p in zip(asked, found, strict=True):
+            if best is None or p > best:
+                best = Probability.within(p, (window.start, window.end) if len(cut) > 1 else None)
         start, stop = stop, 2 * stop + FIRST_WINDOWS
     return best
+
+
+def _cut(
+    prompt: Prompt, questions: Sequence[tuple[str, ...]], place: int, room: Room
+) -> Sequence[Window] | Failed:
+    """Windows of the field at `place`, most like the first question first; the whole where it fits."""
+    text = questions[0][place]
+    if all(room.fits(prompt, values, max_tokens=1) for values in questions):
+        return (Window(text, 0, len(text)),)
+    others = [[*values[:place], *values[place + 1 :]] for values in questions]
+    budget = min(room.beside(prompt, values, max_tokens=1) for values in others)
+    if budget < TEMPLATE_TOKENS:
+        return Failed("judge_prompt_too_long", f"{max(0, budget)} tokens left for {prompt.fields[place]}")
+    cut = windows(text, room.n_tokens, budget)
+    sought = words(" ".join(others[0]))
+    cut.sort(key=lambda window: -word_overlap(sought, words(window.text)))
+    return cut
 
 
 def claims_from_sentences(ask: Claims) -> tuple[str, ...]:

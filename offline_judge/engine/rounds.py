@@ -221,11 +221,13 @@ class Engine:
         elif isinstance(ask, Choose) and ask.windowed is not None and _is_blank(ask, slot.language):
             # A blank premise or chunk shows nothing: that needs no judge.
             slot.fill(Probability(0.0), ready)
-        elif isinstance(ask, Generate) or (isinstance(ask, Choose) and _fits(ask, slot.language, room)):
+        elif isinstance(ask, Generate) or (
+            isinstance(ask, Choose) and _is_one_call(ask, slot.language, room)
+        ):
             pending.append(slot)
         else:
             expansion = self._expansions[type(ask)](ask, slot.language, room)
-            done = partial(slot.fill, ready=ready)
+            done = partial(self._models.fill_calibrated, slot, ready=ready)
             ready.append(Task(expansion, slot.language, done, slot.charged_to, sees_failures=True))
 
 
@@ -237,8 +239,11 @@ _EXPANSIONS: dict[type, Callable[[Any, str, Room], Generator[Sequence[Ask], list
 }
 
 
-def _fits(ask: Choose, language: str, room: Room) -> bool:
-    return ask.windowed is None or room.fits(load(ask.prompt, language), ask.values, max_tokens=1)
+def _is_one_call(ask: Choose, language: str, room: Room) -> bool:
+    if ask.windowed is None:
+        return True
+    prompt = load(ask.prompt, language)
+    return prompt.control is None and room.fits(prompt, ask.values, max_tokens=1)
 
 
 def _is_blank(ask: Choose, language: str) -> bool:

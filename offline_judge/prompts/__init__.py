@@ -1,8 +1,8 @@
 """Prompts: versioned TOML files, one per question and language, and the code that fills them.
 
 A file holds `version`, `system`, `user` (a template with {field} marks), for a choice its
-`options`, `[[examples]]` (the template's fields and the `answer` that they should get) and
-`[texts]`, short texts that a setting chooses between.
+`options`, `[[examples]]` (the template's fields and the `answer` that they should get),
+`[texts]`, short texts that a setting chooses between, and for a choice a `[control]`.
 What all asks of one prompt share stands first (system, examples), then the fields in the
 template's order, longest-lived first, so that a prefix cache pays for a premise only once.
 """
@@ -40,6 +40,41 @@ _FENCE_VERSION = 3
 
 
 @dataclass(frozen=True, slots=True)
+class Control:
+    """A question of a choice whose answer is known to be the second option, whatever the long text says.
+
+    Its probability of the first option shows how far a text alone moves the judge: by the words of an attack,
+    or by its mere form. Up to `most` that is the judge's ordinary doubt.
+
+    Attributes:
+        values: by field, what is asked in its place.
+        most: in (0, 1).
+    """
+
+    values: tuple[tuple[str, str], ...]
+    most: float
+
+    def corrected(self, p: float, control: float) -> float:
+        """Take from p's odds as many times as the control's odds exceed those of `most`.
+
+            p' = p / (p + (1 - p) e), e = max(1, odds(control) / odds(most)), odds(x) = x / (1 - x)
+
+        Args:
+            p: probability of the first option, in [0, 1].
+            control: the same of the control, in [0, 1].
+
+        Returns:
+            A probability in [0, p]; p itself where the control is at most `most`.
+        """
+        if control <= self.most:
+            return p
+        # A control of exactly 1 would leave 0 / 0 where p is 1, too.
+        control = min(control, 1 - 1e-9)
+        excess = control / (1 - control) * (1 - self.most) / self.most
+        return p / (p + (1 - p) * excess)
+
+
+@dataclass(frozen=True, slots=True)
 class Prompt:
     """One prompt in one language.
 
@@ -58,6 +93,7 @@ class Prompt:
     template: str
     tags: frozenset[str]
     texts: tuple[tuple[str, str], ...]
+    control: Control | None = None
 
     def text(self, name: str) -> str:
         """Return the short text `name` of the file's [texts] table."""
@@ -108,6 +144,7 @@ def _load(prompt_id: str, language: str) -> Prompt:
     raw = path.read_bytes()
     content = tomllib.loads(raw.decode("utf-8"))
     template = content["user"].strip()
+    control = content.get("control")
     prompt = Prompt(
         id=prompt_id,
         language=language,
@@ -119,6 +156,7 @@ def _load(prompt_id: str, language: str) -> Prompt:
         template=template,
         tags=frozenset(tag.lower() for tag in _TAG.findall(template)),
         texts=tuple(content.get("texts", {}).items()),
+        control=Control(tuple(control["values"].items()), control["most"]) if control else None,
     )
     head: list[Message] = [("system", content["system"].strip())]
     for example in content.get("examples", ()):
