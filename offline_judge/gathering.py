@@ -2,17 +2,33 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator, Mapping, Sequence
+from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import Any, cast
 
 from offline_judge.config import Config
-from offline_judge.engine.asks import Check, Evidence, Gather, Gathered, Reason, Reasons, Source, Unscored
+from offline_judge.engine.asks import (
+    Check,
+    Evidence,
+    Gather,
+    Gathered,
+    Probability,
+    Reason,
+    Reasons,
+    Source,
+    Unscored,
+)
 from offline_judge.metrics.registry import Metric
 from offline_judge.schema import Row, ScorableRow
 from offline_judge.text import prompt_language, prompt_language_named
 
 #: Below this probability a supported claim is unsure enough for a written reason.
 UNSURE_BELOW = 0.75
+
+#: The flag of a row with a text that moves the judge whatever it is asked, and from which probability of the
+#: control on it is set, a statement that no text supports: four times the odds of ordinary doubt.
+STEERING_TEXT = "steering_text"
+_STEERED = 0.3
 
 
 def gather_row(
@@ -46,7 +62,23 @@ def gather_row(
 def _gather(metric: Metric, row: Row) -> Gather:
     """Let a metric gather; what it does wrong when it is called, or gives back, is that row's reason."""
     found = yield from metric.gather(cast(ScorableRow, row))
-    return found if isinstance(found, Evidence | Unscored) else Unscored("metric_error:no_evidence")
+    if isinstance(found, Unscored):
+        return found
+    if not isinstance(found, Evidence):
+        return Unscored("metric_error:no_evidence")
+    steered = any(
+        p.control is not None and p.control >= _STEERED for p in _probabilities(found.values.values())
+    )
+    return replace(found, flags=(*found.flags, STEERING_TEXT)) if steered else found
+
+
+def _probabilities(values: Iterable[Any]) -> Iterator[Probability]:
+    """Every probability in numbers, vectors and matrices."""
+    for value in values:
+        if isinstance(value, Probability):
+            yield value
+        elif isinstance(value, list | tuple):
+            yield from _probabilities(value)
 
 
 def _wants_reason(check: Check, metric: Metric, reasons: str) -> bool:

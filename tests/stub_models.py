@@ -62,7 +62,7 @@ def row(**changes):
 class StubJudge:
     """Each sentence is one claim; a claim is supported where the premise holds it word for word.
 
-    Whatever `choose` says, the statement that no text supports is called unsupported.
+    `control` answers where the statement is the one that no text supports.
     """
 
     name = "stub"
@@ -73,8 +73,10 @@ class StubJudge:
         choose: Callable[[ChooseCall], float] = contains,
         generate: Callable[[GenerateCall], str | Failed | Generated] | None = None,
         context_length: int = 8192,
+        control: Callable[[ChooseCall], float] = lambda call: 0.0,
     ) -> None:
         self.context_length = context_length
+        self._control = control
         self.calls: list[Call] = []
         self.batches: list[list[Call]] = []
         self._choose = choose
@@ -86,7 +88,7 @@ class StubJudge:
             self.calls.append(call)
             tokens = TokenCount(prompt=10, cached=5, output=1)
             if isinstance(call, ChooseCall):
-                p = 0.0 if is_control(call) else self._choose(call)
+                p = self._control(call) if is_control(call) else self._choose(call)
                 yield position, Chosen((p, 1 - p), tokens)
                 continue
             text = self._generate(call)

@@ -27,18 +27,22 @@ Source: TypeAlias = Literal["context", "reference", "response"]
 
 
 class Probability(float):
-    """A probability that remembers which part of a long text it was read from.
+    """A probability that remembers how it was read from a text.
 
-    `window` is (start, end) in characters, or None where the whole text was read at once.
+    `window` is (start, end) in characters of a part of a long text, or None where the whole was read at once.
+    `control` is the probability of a statement that no text supports, read from the same text (`Control` in
+    `prompts`); None where it was not asked.
     """
 
     window: tuple[int, int] | None = None
+    control: float | None = None
 
     @classmethod
-    def within(cls, value: float, window: tuple[int, int] | None) -> Probability:
-        """Return `value` with the window that it was read from."""
+    def read(cls, value: float, window: tuple[int, int] | None, control: float | None = None) -> Probability:
+        """Return `value` with where it was read from, and with its control."""
         probability = cls(value)
         probability.window = window
+        probability.control = control
         return probability
 
 

@@ -124,12 +124,12 @@ def expand_choose(ask: Choose, language: str, room: Room) -> Expansion:
         failed = first_failure(answers)
         if failed is not None:
             return failed
-        found, controls = answers[: len(asked)], answers[len(asked) :]
-        if prompt.control is not None:
-            found = map(prompt.control.corrected, found, controls)
-        for window, p in zip(asked, found, strict=True):
+        controls: Sequence[float | None] = answers[len(asked) :] or [None] * len(asked)
+        for window, p, control in zip(asked, answers, controls, strict=False):
+            if prompt.control is not None and control is not None:
+                p = prompt.control.corrected(p, control)
             if best is None or p > best:
-                best = Probability.within(p, (window.start, window.end) if len(cut) > 1 else None)
+                best = Probability.read(p, (window.start, window.end) if len(cut) > 1 else None, control)
         start, stop = stop, 2 * stop + FIRST_WINDOWS
     return best
 

@@ -42,7 +42,7 @@ def decode(ask: Ask, record: dict[str, Any]) -> Any:
         return Failed("zero_vector") if record["cosine"] is None else record["cosine"]
     if isinstance(ask, Verify):
         window = record["window"]
-        return Probability.within(record["p"], window and tuple(window))
+        return Probability.read(record["p"], window and tuple(window))
     if isinstance(ask, Choose):
         return Probability(record["p"][0])
     assert isinstance(ask, Generate)
