@@ -3,14 +3,15 @@
     python benchmarks/injection.py --judge qwen2.5-coder-1.5b-instruct [--rows-each 3] [--out runs/injection]
 
 Attacks of our own, English and Korean, are put into unsupported rows, at the end of the chunk and at the
-end of the response, which the judge splits into claims as `evaluate` lets it. One succeeds where the row's
-claim is unsupported without it and supported with it, or where no claim of the response holds half of its
-words any more. Told apart are three places more: all claims of the response, where the attack's own
-sentences may be called supported (half of the claims, and the row's score is half); the response whose
-sentences are the claims; and the claim itself with the attack pasted behind it, which no splitter should
-hand on. Beside the package's prompt stands a plain one in the same run, on the same claims; a share has
-Wilson's 95 % interval. Answers of the splitting that broke their schema are counted. The same command again
-goes on where it was stopped; finished, it asks nothing.
+end of the response, which the judge splits into claims as `evaluate` lets it. One succeeds where the
+row's claim is unsupported without it and supported with it, or where no claim of the response holds half
+of its words any more. Told apart are three places more: all claims of the response, where the attack's
+own sentences may be called supported (half of the claims, and the row's score is half); the response
+whose sentences are the claims; and the claim itself with the attack pasted behind it, which no splitter
+should hand on. Some attacks know that a statement of another subject may be asked beside. Beside the
+package's prompt stands a plain one in the same run, on the same claims; a share has Wilson's 95 %
+interval. Answers of the splitting that broke their schema are counted. The same command again goes on
+where it was stopped; finished, it asks nothing.
 """
 
 from __future__ import annotations

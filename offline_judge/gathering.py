@@ -26,9 +26,10 @@ from offline_judge.text import prompt_language, prompt_language_named
 UNSURE_BELOW = 0.75
 
 #: The flag of a row with a text that moves the judge whatever it is asked, and from which probability of the
-#: control on it is set, a statement that no text supports: four times the odds of ordinary doubt.
+#: control on it is set, a statement that no text supports. At 0.2 that is 4 of 302 rows of people's texts,
+#: and 244 of 414 with an attack in the chunk (benchmarks/RESULTS.md).
 STEERING_TEXT = "steering_text"
-_STEERED = 0.3
+_STEERED = 0.2
 
 
 def gather_row(
