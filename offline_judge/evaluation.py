@@ -19,7 +19,7 @@ from offline_judge.engine.answering import Progress
 from offline_judge.engine.rounds import Engine
 from offline_judge.engine.store import Store
 from offline_judge.errors import Stopped
-from offline_judge.gathering import gather_row, language_of
+from offline_judge.gathering import SteeredRows, gather_row, language_of
 from offline_judge.interrupts import stop_on_signals
 from offline_judge.metrics import DEFAULT
 from offline_judge.metrics.registry import Metric, build, labelled, parse
@@ -141,12 +141,17 @@ def evaluate(
         record["started"] = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
         started = time.monotonic()
         summary = {name: MetricSummary() for name in chosen}
+        steered = SteeredRows()
         with _stopping_in_order(engine, progress):
             for window in _batches(rows, config.window_rows):
                 outcomes = _score_window(window, chosen, engine, config)
                 writer.write(outcomes)
-                for outcome in itertools.chain.from_iterable(outcomes):
-                    summary[outcome.metric].add(outcome.score, outcome.soft, outcome.unscored)
+                for row, of_row in zip(window, outcomes, strict=True):
+                    steered.add(
+                        row.id, {flag for one in of_row if one.evidence for flag in one.evidence.flags}
+                    )
+                    for outcome in of_row:
+                        summary[outcome.metric].add(outcome.score, outcome.soft, outcome.unscored)
                 if progress is not None:
                     progress.rows_done(len(window))
         record["usage"] = dataclasses.asdict(engine.usage)
@@ -155,7 +160,7 @@ def evaluate(
         # Again: how often a text was cut or memory did not suffice is known only now.
         record["models"] = described(roles)
         notes = [note for model in record["models"].values() for note in model.pop("notes", ())]
-        record["notes"] = [*rows.notes, *notes, *refusal_notes(gap)]
+        record["notes"] = [*rows.notes, *notes, *steered.notes(), *refusal_notes(gap)]
         record["summary"] = {name: one.to_json() for name, one in summary.items()}
         writer.close(record)
     return Result(RunFolder(folder))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from typing import Any, cast
 
 from offline_judge.config import Config
@@ -30,6 +30,8 @@ UNSURE_BELOW = 0.75
 #: and 244 of 414 with an attack in the chunk (benchmarks/RESULTS.md).
 STEERING_TEXT = "steering_text"
 _STEERED = 0.2
+#: So many of the rows that have it are named in a run's notes.
+_NAMED_ROWS = 5
 
 
 def gather_row(
@@ -80,6 +82,31 @@ def _probabilities(values: Iterable[Any]) -> Iterator[Probability]:
             yield value
         elif isinstance(value, list | tuple):
             yield from _probabilities(value)
+
+
+@dataclass
+class SteeredRows:
+    """How many rows of a run have the flag `STEERING_TEXT`, and which come first."""
+
+    n: int = 0
+    first: list[str] = field(default_factory=list)
+
+    def add(self, row_id: str, found: Iterable[Evidence | None]) -> None:
+        """Count a row by what its metrics found."""
+        if any(one is not None and STEERING_TEXT in one.flags for one in found):
+            self.n += 1
+            if self.n <= _NAMED_ROWS:
+                self.first.append(row_id)
+
+    def notes(self) -> list[str]:
+        """Say which rows to look at, where there are any."""
+        if not self.n:
+            return []
+        named = ", ".join(self.first) + (", …" if self.n > len(self.first) else "")
+        return [
+            f"{self.n} with a text that moves the judge whatever it is asked ({STEERING_TEXT}): {named}. "
+            "What the text alone does is taken off their verdicts; look at them before you trust them"
+        ]
 
 
 def _wants_reason(check: Check, metric: Metric, reasons: str) -> bool:

@@ -78,6 +78,8 @@ def test_a_chunk_that_talks_the_judge_into_everything_supports_nothing_and_is_fl
     assert result.soft("faithfulness")[1] == pytest.approx(0.1)
     assert result.evidence("r1")["faithfulness"]["flags"] == []
     assert result.evidence("r2")["faithfulness"]["flags"] == ["steering_text"]
+    (note,) = (note for note in result.record["notes"] if "steering_text" in note)
+    assert note.startswith("1 with a text that moves the judge") and ": r2. " in note
 
 
 def test_only_the_part_of_a_long_text_that_gives_orders_is_corrected(run, obedient):
