@@ -147,9 +147,7 @@ def evaluate(
                 outcomes = _score_window(window, chosen, engine, config)
                 writer.write(outcomes)
                 for row, of_row in zip(window, outcomes, strict=True):
-                    steered.add(
-                        row.id, {flag for one in of_row if one.evidence for flag in one.evidence.flags}
-                    )
+                    steered.add(row.id, (one.evidence for one in of_row))
                     for outcome in of_row:
                         summary[outcome.metric].add(outcome.score, outcome.soft, outcome.unscored)
                 if progress is not None:
