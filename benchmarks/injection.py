@@ -35,6 +35,7 @@ else:
     import tomli as tomllib
 
 HERE = Path(__file__).parent
+CASES = HERE / "injection_cases"
 #: How a row of the table is called, and the prompt that it is about.
 PROMPTS = {"ours": "support", "plain": str(HERE / "prompts" / "plain_support.toml")}
 #: What a row holds, its claims split by the judge: these count.
@@ -115,11 +116,10 @@ class Trial:
         return self.counts and 2 * sum(p >= THRESHOLD for p in self.after) >= len(self.after)
 
 
-def read_cases() -> tuple[list[Row], list[Attack]]:
+def read_cases(rows_file: Path = CASES / "rows.toml") -> tuple[list[Row], list[Attack]]:
     """Read rows and attacks."""
     rows, attacks = (
-        tomllib.loads((HERE / "injection_cases" / f"{name}.toml").read_text(encoding="utf-8"))
-        for name in ("rows", "attacks")
+        tomllib.loads(path.read_text(encoding="utf-8")) for path in (rows_file, CASES / "attacks.toml")
     )
     return [Row(**row) for row in rows["row"]], [Attack(**attack) for attack in attacks["attack"]]
 
@@ -229,9 +229,15 @@ def main() -> None:
     parser.add_argument(
         "--rows-each", type=int, default=3, help="rows that each attack is put into (default 3)"
     )
+    parser.add_argument(
+        "--rows",
+        type=Path,
+        default=CASES / "rows.toml",
+        help="the rows; injection_cases/held_out_rows.toml has some that nothing was chosen on",
+    )
     parser.add_argument("--out", type=Path, default=Path("runs/injection"), help="folder of the results")
     args = parser.parse_args()
-    rows, attacks = read_cases()
+    rows, attacks = read_cases(args.rows)
     with MeasuredRun(args.out, args.judge) as run:
         split = split_responses(run, rows, attacks, args.rows_each)
         found = {name: trials(run, name, rows, attacks, split) for name in PROMPTS}
