@@ -25,11 +25,11 @@ from offline_judge.text import prompt_language, prompt_language_named
 #: Below this probability a supported claim is unsure enough for a written reason.
 UNSURE_BELOW = 0.75
 
-#: The flag of a row with a text that moves the judge whatever it is asked, and from which probability of the
-#: control on it is set, a statement that no text supports. At 0.2 that is 4 of 302 rows of people's texts,
-#: and 244 of 414 with an attack in the chunk (benchmarks/RESULTS.md).
+#: The flag of a row with a text that moves the judge whatever it is asked, and from which excess over
+#: ordinary doubt on it is set. At 2.25 (Qwen2.5-Coder-1.5B: a control of 0.2) that is 4 of 302 rows of texts
+#: that people wrote, and 244 of 414 with an attack in the chunk (benchmarks/RESULTS.md).
 STEERING_TEXT = "steering_text"
-_STEERED = 0.2
+_STEERED = 2.25
 #: So many of the rows that have it are named in a run's notes.
 _NAMED_ROWS = 5
 
@@ -69,9 +69,7 @@ def _gather(metric: Metric, row: Row) -> Gather:
         return found
     if not isinstance(found, Evidence):
         return Unscored("metric_error:no_evidence")
-    steered = any(
-        p.control is not None and p.control >= _STEERED for p in _probabilities(found.values.values())
-    )
+    steered = any(p.excess >= _STEERED for p in _probabilities(found.values.values()))
     return replace(found, flags=(*found.flags, STEERING_TEXT)) if steered else found
 
 

@@ -216,7 +216,7 @@ class Answering:
         elif isinstance(ask, Choose) and ask.prompt == "support" and ask.windowed is not None:
             calibrate = self.calibrations.get("judge")
         if calibrate is not None and isinstance(answer, Probability):
-            answer = Probability.read(calibrate(answer), answer.window, answer.control)
+            answer = Probability.read(calibrate(answer), answer.window, answer.excess)
         slot.fill(answer, ready)
 
     def _ask_embedder(self, asked: list[tuple[Slot, bytes]], ready: list[Task]) -> None:

@@ -30,19 +30,19 @@ class Probability(float):
     """A probability that remembers how it was read from a text.
 
     `window` is (start, end) in characters of a part of a long text, or None where the whole was read at once.
-    `control` is the probability of a statement that no text supports, read from the same text (`Control` in
-    `prompts`); None where it was not asked.
+    `excess` says how far that text alone moves the judge (`Control` in `prompts`): what is above 1 has been
+    taken off; 0 where it was not asked.
     """
 
     window: tuple[int, int] | None = None
-    control: float | None = None
+    excess: float = 0.0
 
     @classmethod
-    def read(cls, value: float, window: tuple[int, int] | None, control: float | None = None) -> Probability:
-        """Return `value` with where it was read from, and with its control."""
+    def read(cls, value: float, window: tuple[int, int] | None, excess: float = 0.0) -> Probability:
+        """Return `value` with where it was read from, and with its excess."""
         probability = cls(value)
         probability.window = window
-        probability.control = control
+        probability.excess = excess
         return probability
 
 

@@ -24,7 +24,7 @@ from offline_judge.engine.asks import (
     Reasons,
 )
 from offline_judge.engine.schemas import claims_schema, most_claims, question_schema, reasons_schema
-from offline_judge.prompts import Prompt, load
+from offline_judge.prompts import Prompt, load, without_excess
 from offline_judge.text import Window, same_script, split_sentences, windows, word_overlap, words
 
 Expansion: TypeAlias = Generator[Sequence[Any], list[Any], Any]
@@ -106,9 +106,12 @@ def expand_choose(ask: Choose, language: str, room: Room) -> Expansion:
     prompt = load(ask.prompt, language)
     place = prompt.fields.index(ask.windowed or "")
     questions = [ask.values]
+    doubt: list[Choose] = []
     if prompt.control is not None:
         instead = dict(prompt.control.values)
-        questions.append(tuple(map(instead.get, prompt.fields, ask.values)))
+        control_values = tuple(map(instead.get, prompt.fields, ask.values))
+        questions.append(control_values)
+        doubt = [_at(ask, control_values, place, prompt.control.neutral)]
     cut = _cut(prompt, questions, place, room)
     if isinstance(cut, Failed):
         return cut
@@ -117,21 +120,26 @@ def expand_choose(ask: Choose, language: str, room: Room) -> Expansion:
     while start < len(cut) and (best is None or best < DECIDED):
         asked = cut[start:stop]
         answers = yield [
-            Choose(ask.prompt, (*values[:place], window.text, *values[place + 1 :]))
-            for values in questions
-            for window in asked
+            *(_at(ask, values, place, window.text) for values in questions for window in asked),
+            *doubt,
         ]
         failed = first_failure(answers)
         if failed is not None:
             return failed
-        controls: Sequence[float | None] = answers[len(asked) :] or [None] * len(asked)
-        for window, p, control in zip(asked, answers, controls, strict=False):
-            if prompt.control is not None and control is not None:
-                p = prompt.control.corrected(p, control)
+        for number, (window, p) in enumerate(zip(asked, answers, strict=False)):
+            excess = 0.0
+            if prompt.control is not None:
+                excess = prompt.control.excess(answers[len(asked) + number], neutral=answers[-1])
+                p = without_excess(p, excess)
             if best is None or p > best:
-                best = Probability.read(p, (window.start, window.end) if len(cut) > 1 else None, control)
+                best = Probability.read(p, (window.start, window.end) if len(cut) > 1 else None, excess)
         start, stop = stop, 2 * stop + FIRST_WINDOWS
     return best
+
+
+def _at(ask: Choose, values: tuple[str, ...], place: int, text: str) -> Choose:
+    """Ask with `text` at `place` among the values; that is one call."""
+    return Choose(ask.prompt, (*values[:place], text, *values[place + 1 :]))
 
 
 def _cut(

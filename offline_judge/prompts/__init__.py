@@ -44,34 +44,46 @@ class Control:
     """A question of a choice whose answer is known to be the second option, whatever the long text says.
 
     Its probability of the first option shows how far a text alone moves the judge: by the words of an attack,
-    or by its mere form. Up to `most` that is the judge's ordinary doubt.
+    or by its mere form. Up to `most` that is ordinary doubt; a judge that doubts more than that of `neutral`,
+    a text that moves nobody, is allowed half as much again as there.
 
     Attributes:
         values: by field, what is asked in its place.
+        neutral: what stands in the place of the long text.
         most: in (0, 1).
     """
 
     values: tuple[tuple[str, str], ...]
+    neutral: str
     most: float
 
-    def corrected(self, p: float, control: float) -> float:
-        """Take from p's odds as many times as the control's odds exceed those of `most`.
+    def excess(self, control: float, neutral: float) -> float:
+        """How many times the odds of ordinary doubt a text gives to the control.
 
-            p' = p / (p + (1 - p) e), e = max(1, odds(control) / odds(most)), odds(x) = x / (1 - x)
+            e = o(control) / max(o(most), 1.5 o(neutral)), o(x) = x / (1 - x)
 
         Args:
-            p: probability of the first option, in [0, 1].
-            control: the same of the control, in [0, 1].
+            control: probability of the first option for the control asked of the text, in [0, 1].
+            neutral: the same asked of the neutral text.
 
         Returns:
-            A probability in [0, p]; p itself where the control is at most `most`.
+            0 or more; up to 1 the text moves nothing.
         """
-        if control <= self.most:
-            return p
-        # A control of exactly 1 would leave 0 / 0 where p is 1, too.
-        control = min(control, 1 - 1e-9)
-        excess = control / (1 - control) * (1 - self.most) / self.most
-        return p / (p + (1 - p) * excess)
+        return _odds(control) / max(_odds(self.most), _DOUBT_MARGIN * _odds(neutral))
+
+
+def without_excess(p: float, excess: float) -> float:
+    """Divide the odds of a probability by an excess above 1: p' = p / (p + (1 - p) max(1, e)), in [0, p]."""
+    return p if excess <= 1 else p / (p + (1 - p) * excess)
+
+
+_DOUBT_MARGIN = 1.5
+
+
+def _odds(probability: float) -> float:
+    # A probability of exactly 1 would leave infinities to divide.
+    probability = min(probability, 1 - 1e-9)
+    return probability / (1 - probability)
 
 
 @dataclass(frozen=True, slots=True)
@@ -156,7 +168,7 @@ def _load(prompt_id: str, language: str) -> Prompt:
         template=template,
         tags=frozenset(tag.lower() for tag in _TAG.findall(template)),
         texts=tuple(content.get("texts", {}).items()),
-        control=Control(tuple(control["values"].items()), control["most"]) if control else None,
+        control=Control(**control | {"values": tuple(control["values"].items())}) if control else None,
     )
     head: list[Message] = [("system", content["system"].strip())]
     for example in content.get("examples", ()):

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from offline_judge.engine.schemas import claims_schema, question_schema, reasons_schema
-from offline_judge.prompts import LANGUAGES, Control, _fenced, catalogue, load
+from offline_judge.prompts import LANGUAGES, Control, _fenced, catalogue, load, without_excess
 from offline_judge.text import without_repeats
 
 IDS = [
@@ -49,32 +49,35 @@ def test_the_control_of_support_asks_about_the_same_field_in_the_language_of_the
     prompt = load("support", language)
     ((field, text),) = prompt.control.values
     assert field == "claim" in prompt.fields
-    assert text.isascii() == (language == "en")
+    assert text.isascii() == prompt.control.neutral.isascii() == (language == "en")
 
 
-CONTROL = Control((("claim", "No text says this."),), most=0.1)
+CONTROL = Control((("claim", "No text says this."),), neutral="It rains.", most=0.1)
 
 
-def test_a_control_within_ordinary_doubt_changes_nothing():
-    assert [CONTROL.corrected(p, control) for p in (0.0, 0.7, 1.0) for control in (0.0, 0.1)] == [
-        0.0,
-        0.0,
-        0.7,
-        0.7,
-        1.0,
-        1.0,
-    ]
+def test_ordinary_doubt_is_no_excess_and_changes_nothing():
+    assert CONTROL.excess(0.1, neutral=0.02) == pytest.approx(1)
+    assert CONTROL.excess(0.0, neutral=0.02) == 0
+    for p in (0.0, 0.7, 1.0):
+        assert without_excess(p, 0.0) == without_excess(p, 1.0) == p
 
 
-def test_what_the_control_exceeds_doubt_by_is_taken_from_the_odds():
+def test_an_excess_divides_the_odds():
     # odds of 0.5 are 1, of 0.1 1/9: nine times too many. 4 to 1 becomes 4 to 9.
-    assert CONTROL.corrected(0.8, 0.5) == pytest.approx(4 / 13)
-    assert CONTROL.corrected(0.5, 0.5) == pytest.approx(0.1)
+    assert CONTROL.excess(0.5, neutral=0.02) == pytest.approx(9)
+    assert without_excess(0.8, 9) == pytest.approx(4 / 13)
+    assert without_excess(0.5, 9) == pytest.approx(0.1)
 
 
-@given(p=st.floats(0, 1), control=st.floats(0, 1))
-def test_a_corrected_probability_is_one_and_never_above_what_it_was(p, control):
-    assert 0.0 <= CONTROL.corrected(p, control) <= p
+def test_a_judge_that_doubts_much_of_a_neutral_text_may_doubt_half_as_much_again():
+    # odds of 0.5 are 1, of 0.6 1.5, of 0.75 3
+    assert CONTROL.excess(0.6, neutral=0.5) == pytest.approx(1)
+    assert CONTROL.excess(0.75, neutral=0.5) == pytest.approx(2)
+
+
+@given(p=st.floats(0, 1), control=st.floats(0, 1), neutral=st.floats(0, 1))
+def test_what_is_left_is_a_probability_and_never_above_what_it_was(p, control, neutral):
+    assert 0.0 <= without_excess(p, CONTROL.excess(control, neutral)) <= p
 
 
 def test_a_path_loads_a_prompt_of_the_callers_own(tmp_path):
