@@ -95,7 +95,8 @@ class Choose:
     """How probable is the first option of prompt `prompt`, its fields filled with `values`?
 
     Where the prompt would not fit the model, the text of the field `windowed` is cut into
-    overlapping windows and the answer is the maximum over them.
+    overlapping windows and the answer is the maximum over them. Where the prompt has a control, what that
+    text alone moves the judge by is taken off. Without `windowed` the answer is one call's, as it is.
     """
 
     prompt: str

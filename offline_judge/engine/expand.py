@@ -24,7 +24,8 @@ from offline_judge.engine.asks import (
     Reasons,
 )
 from offline_judge.engine.schemas import claims_schema, most_claims, question_schema, reasons_schema
-from offline_judge.prompts import Prompt, load, without_excess
+from offline_judge.prompts import Prompt, load
+from offline_judge.prompts.control import without_excess
 from offline_judge.text import Window, same_script, split_sentences, windows, word_overlap, words
 
 Expansion: TypeAlias = Generator[Sequence[Any], list[Any], Any]

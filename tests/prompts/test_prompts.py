@@ -10,7 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from offline_judge.engine.schemas import claims_schema, question_schema, reasons_schema
-from offline_judge.prompts import LANGUAGES, Control, _fenced, catalogue, load, without_excess
+from offline_judge.prompts import LANGUAGES, _fenced, catalogue, load
+from offline_judge.prompts.control import Control, without_excess
 from offline_judge.text import without_repeats
 
 IDS = [
