@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Generator, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, cast
 
@@ -17,6 +17,7 @@ from offline_judge.engine.asks import (
     Reasons,
     Source,
     Unscored,
+    flat,
 )
 from offline_judge.metrics.registry import Metric
 from offline_judge.schema import Row, ScorableRow
@@ -69,17 +70,9 @@ def _gather(metric: Metric, row: Row) -> Gather:
         return found
     if not isinstance(found, Evidence):
         return Unscored("metric_error:no_evidence")
-    steered = any(p.excess >= _STEERED for p in _probabilities(found.values.values()))
+    numbers = (number for value in found.values.values() for number in flat(value))
+    steered = any(isinstance(number, Probability) and number.excess >= _STEERED for number in numbers)
     return replace(found, flags=(*found.flags, STEERING_TEXT)) if steered else found
-
-
-def _probabilities(values: Iterable[Any]) -> Iterator[Probability]:
-    """Every probability in numbers, vectors and matrices."""
-    for value in values:
-        if isinstance(value, Probability):
-            yield value
-        elif isinstance(value, list | tuple):
-            yield from _probabilities(value)
 
 
 @dataclass

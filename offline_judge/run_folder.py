@@ -16,13 +16,13 @@ import errno
 import hashlib
 import json
 import shutil
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from offline_judge.engine.asks import Check, Evidence, Probability, Reason, Unscored
+from offline_judge.engine.asks import Check, Evidence, Probability, Reason, Unscored, flat
 from offline_judge.errors import UserError
 from offline_judge.private_files import create_private_file, flush_to_disk, locked, make_private_folder
 
@@ -259,15 +259,9 @@ def _windows(value: Any) -> dict[str, tuple[int, int]]:
     """Where in a long text each probability was read, by its place in the (flattened) list."""
     return {
         str(place): one.window
-        for place, one in enumerate(_flat(value))
+        for place, one in enumerate(flat(value))
         if isinstance(one, Probability) and one.window is not None
     }
-
-
-def _flat(value: Any) -> Iterable[Any]:
-    if not isinstance(value, list | tuple):
-        return (value,)
-    return (inner for item in value for inner in _flat(item))
 
 
 def _redact(line: dict[str, Any], key: bytes) -> None:

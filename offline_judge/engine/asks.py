@@ -18,7 +18,7 @@ question: the engine asks it once, whoever wants to know.
 
 from __future__ import annotations
 
-from collections.abc import Generator, Sequence
+from collections.abc import Generator, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, NamedTuple, TypeAlias
 
@@ -194,6 +194,13 @@ class Evidence:
     texts: dict[str, Sequence[str]]
     flags: tuple[str, ...] = ()
     checks: tuple[Check, ...] = ()
+
+
+def flat(value: Any) -> Iterable[Any]:
+    """Every number of a named value of evidence, be it a number, a vector or a matrix, in order."""
+    if not isinstance(value, list | tuple):
+        return (value,)
+    return (inner for item in value for inner in flat(item))
 
 
 Gather: TypeAlias = Generator[Sequence[Ask], list[Any], "Evidence | Unscored"]
