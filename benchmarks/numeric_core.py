@@ -14,7 +14,7 @@ import os
 import platform
 import time
 from collections.abc import Callable, Iterator
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -29,28 +29,35 @@ N_REPEATS = 3
 class Case(NamedTuple):
     """`core` takes whole tensors, `row` the numpy arrays of one row; `make` draws inputs of n rows.
 
+    A mask is for the core alone: rows are as long as they are.
+
     With `as_lists` the loop starts from lists of Python floats. Making them is not timed.
     """
 
     name: str
     n_rows: int
     n_block_rows: int
-    make: Callable[[int, torch.Generator], tuple[Tensor, ...]]
+    make: Callable[[int, torch.Generator], tuple[Any, ...]]
     core: Callable[..., Tensor]
     row: Callable[..., object]
     as_lists: bool = False
 
 
-def verdicts(shape: tuple[int, ...], generator: torch.Generator) -> Tensor:
-    return (torch.rand(shape, generator=generator) < 0.5).double()
+def verdicts(shape: tuple[int, ...], generator: torch.Generator) -> Padded:
+    drawn = torch.rand(shape, generator=generator) < 0.5
+    return Padded(drawn, torch.ones_like(drawn))
 
 
-def make_rankings(n: int, generator: torch.Generator) -> tuple[Tensor, ...]:
-    return (verdicts((n, 10), generator),)
+def numbers(padded: Padded) -> Padded:
+    return Padded(padded.values.double(), padded.mask)
 
 
-def core_average_precision(useful: Tensor) -> Tensor:
-    return average_precision(useful, torch.ones_like(useful, dtype=torch.bool))
+def make_rankings(n: int, generator: torch.Generator) -> tuple[Padded, ...]:
+    return (numbers(verdicts((n, 10), generator)),)
+
+
+def core_average_precision(useful: Padded) -> Tensor:
+    return average_precision(*useful)
 
 
 def row_average_precision(useful: np.ndarray) -> float:
@@ -61,23 +68,27 @@ def row_average_precision(useful: np.ndarray) -> float:
     return precision_at @ useful / total
 
 
-def make_noise(n: int, generator: torch.Generator) -> tuple[Tensor, ...]:
-    return verdicts((n, 8, 10), generator), verdicts((n, 8, 10), generator), verdicts((n, 8), generator)
+def make_noise(n: int, generator: torch.Generator) -> tuple[Padded, ...]:
+    return tuple(verdicts(shape, generator) for shape in ((n, 8, 10), (n, 8, 10), (n, 8)))
 
 
-def core_noise(reference: Tensor, response: Tensor, correct: Tensor) -> Tensor:
-    padded = (
-        Padded(values, torch.ones_like(values, dtype=torch.bool)) for values in (reference, response, correct)
-    )
+def make_noise_of_numbers(n: int, generator: torch.Generator) -> tuple[Padded, ...]:
+    return tuple(map(numbers, make_noise(n, generator)))
+
+
+def core_noise(*padded: Padded) -> Tensor:
     return noise_sensitivity(*padded, mode="irrelevant")
 
 
 def row_noise(reference: np.ndarray, response: np.ndarray, correct: np.ndarray) -> float:
-    relevant = reference.astype(bool).any(axis=0)
-    response = response.astype(bool)
+    relevant = reference.any(axis=0)
     from_relevant = (response & relevant).any(axis=1)
     from_irrelevant = (response & ~relevant).any(axis=1)
-    return (from_irrelevant & ~from_relevant & ~correct.astype(bool)).mean()
+    return (from_irrelevant & ~from_relevant & ~correct).mean()
+
+
+def row_noise_of_numbers(*row: np.ndarray) -> float:
+    return row_noise(*(numbers.astype(bool) for numbers in row))
 
 
 def make_embeddings(n: int, generator: torch.Generator) -> tuple[Tensor, ...]:
@@ -106,6 +117,14 @@ CASES = (
         "average precision, K 10", 10**6, 10**6, make_rankings, core_average_precision, row_average_precision
     ),
     Case("noise sensitivity, G 8 C 8 K 10", 10**5, 10**5, make_noise, core_noise, row_noise),
+    Case(
+        "noise sensitivity of float64",
+        10**5,
+        10**5,
+        make_noise_of_numbers,
+        core_noise,
+        row_noise_of_numbers,
+    ),
     # Data of all rows would be 6 GB: made, timed and dropped a tenth at a time.
     Case("cosine, 3 x 384 float32", 10**6, 10**5, make_embeddings, core_cosine, row_cosine),
     Case(
@@ -120,7 +139,7 @@ CASES = (
 )
 
 
-def blocks(case: Case, n_rows: int) -> Iterator[tuple[Tensor, ...]]:
+def blocks(case: Case, n_rows: int) -> Iterator[tuple[Any, ...]]:
     generator = torch.Generator().manual_seed(0)
     for start in range(0, n_rows, case.n_block_rows):
         yield case.make(min(case.n_block_rows, n_rows - start), generator)
@@ -143,8 +162,9 @@ def measure(case: Case, n_rows: int) -> tuple[float, float, float]:
         core_s += best_s(lambda inputs=inputs: case.core(*inputs))
         if i > 0:
             continue
-        n_sample = min(N_SAMPLE_ROWS, len(inputs[0]))
-        arrays = [tensor[:n_sample].numpy() for tensor in inputs]
+        tensors = [one.values if isinstance(one, Padded) else one for one in inputs]
+        n_sample = min(N_SAMPLE_ROWS, len(tensors[0]))
+        arrays = [tensor[:n_sample].numpy() for tensor in tensors]
         if case.as_lists:
             arrays = [array.tolist() for array in arrays]
         wanted = np.array([case.row(*row) for row in zip(*arrays, strict=True)])

@@ -22,7 +22,8 @@ def in_blocks(function: Callable[..., Tensor], *tensors: Tensor) -> Tensor:
     the inputs alone, so the blocks do not show in the result.
     """
     n_rows = tensors[0].shape[0]
-    n_elements = max(tensor.numel() for tensor in tensors)
+    # A bool is small, and so is what is made of it.
+    n_elements = max(tensor.numel() // (4 if tensor.dtype == torch.bool else 1) for tensor in tensors)
     block = _CPU_BLOCK if tensors[0].device.type == "cpu" else _ACCELERATOR_BLOCK
     if n_elements <= block:
         return function(*tensors)

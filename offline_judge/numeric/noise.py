@@ -9,7 +9,7 @@ from torch import Tensor
 
 from offline_judge.numeric.blocks import in_blocks
 from offline_judge.numeric.logic import any_of
-from offline_judge.numeric.padding import Padded, filled
+from offline_judge.numeric.padding import Padded, as_numbers, filled
 from offline_judge.numeric.rates import masked_mean
 
 Mode: TypeAlias = Literal["relevant", "irrelevant"]
@@ -29,7 +29,8 @@ def noise_sensitivity(
     A claim that relevant and irrelevant chunks both support counts as relevant noise only.
 
     Args:
-        reference_in_chunk: (B, G, K) verdict R[g,k]: chunk k supports reference claim g.
+        reference_in_chunk: (B, G, K) verdict R[g,k]: chunk k supports reference claim g. Hard verdicts
+            may be bool, here and below: that is the fastest, numbers are looked through first.
         response_in_chunk: (B, C, K) verdict A[c,k]: chunk k supports response claim c.
         correct: (B, C) verdict: the reference supports response claim c. Its mask says which
             claims there are.
@@ -48,7 +49,8 @@ def noise_sensitivity(
     def score(r: Tensor, r_mask: Tensor, a: Tensor, a_mask: Tensor, right: Tensor, claims: Tensor) -> Tensor:
         r, a, right = _present(r, r_mask), _present(a, a_mask), _present(right, claims)
         if all(map(_is_hard, (r, a, right))):
-            return masked_mean(_noise_of_sets(r, a, mode) & (right == 0), claims)
+            return masked_mean(_noise_of_sets(r, a, mode) & ~right.bool(), claims)
+        r, a, right = r.double(), a.double(), right.double()
         relevant, in_chunk = any_of(_rows_last(r), dim=0), _rows_last(a)
         # A row without claims on one side does not say there how many chunks it has, so the two
         # widths may differ. What is cut off or filled up meets no claim of the other side.
@@ -61,12 +63,14 @@ def noise_sensitivity(
     return in_blocks(score, *reference_in_chunk, *response_in_chunk, *correct)
 
 
-#: Chunks that the integers of a float64 can tell apart.
-_MAX_SET = 52
+#: Chunks that the integers of a float64 can tell apart, and of a float32, in which bool is multiplied.
+_MAX_SET, _MAX_SHORT_SET = 52, 24
 
 
 def _present(values: Tensor, mask: Tensor) -> Tensor:
-    """Like `filled` with 0, without the copy where nothing is padding."""
+    """False or 0.0 where the mask is False; no copy of numbers where nothing is padding."""
+    if values.dtype == torch.bool:
+        return values & mask
     # The minimum of bytes takes a fifteenth of the time of `all`.
     complete = mask.numel() > 0 and bool(mask.view(torch.uint8).amin())
     return values.double() if complete else filled(values, mask)
@@ -74,9 +78,12 @@ def _present(values: Tensor, mask: Tensor) -> Tensor:
 
 def _is_hard(verdicts: Tensor) -> bool:
     """Whether all verdicts, which lie in [0, 1], are 0 or 1: only those are their own squares."""
+    if verdicts.numel() == 0 or (verdicts.ndim == 3 and verdicts.shape[2] > _MAX_SET):
+        return False
+    if verdicts.dtype == torch.bool:
+        return True
     flat = verdicts.reshape(-1)
-    few = verdicts.numel() > 0 and (verdicts.ndim < 3 or verdicts.shape[2] <= _MAX_SET)
-    return few and bool(torch.dot(flat, flat) == flat.sum())
+    return bool(torch.dot(flat, flat) == flat.sum())
 
 
 def _noise_of_sets(reference_in_chunk: Tensor, response_in_chunk: Tensor, mode: Mode) -> Tensor:
@@ -91,10 +98,15 @@ def _noise_of_sets(reference_in_chunk: Tensor, response_in_chunk: Tensor, mode: 
 
 
 def _chunk_sets(verdicts: Tensor) -> Tensor:
-    """(B, N, K) of 0 and 1 to (B, N) integers."""
-    bits = torch.exp2(torch.arange(verdicts.shape[2], dtype=torch.float64, device=verdicts.device))
-    # Rounded, since a verdict may miss 1 by what is lost in a sum.
-    return (verdicts.reshape(-1, verdicts.shape[2]) @ bits).round_().long().view(verdicts.shape[:2])
+    """(B, N, K) of 0 and 1, or bool, to (B, N) integers, whose bit k is the verdict on chunk k."""
+    n_chunks = verdicts.shape[2]
+    short = verdicts.dtype == torch.bool and n_chunks <= _MAX_SHORT_SET
+    dtype = torch.float32 if short else torch.float64
+    bits = torch.exp2(torch.arange(n_chunks, dtype=dtype, device=verdicts.device))
+    sets = as_numbers(verdicts, dtype).reshape(-1, n_chunks) @ bits
+    if not short:
+        sets.round_()  # a verdict may miss 1 by what is lost in a sum
+    return sets.to(torch.int32 if n_chunks < 32 else torch.int64).view(verdicts.shape[:2])
 
 
 def _rows_last(values: Tensor) -> Tensor:

@@ -7,7 +7,7 @@ import math
 import torch
 from torch import Tensor
 
-from offline_judge.numeric.padding import filled
+from offline_judge.numeric.padding import as_numbers, filled
 
 
 def masked_sum(values: Tensor, mask: Tensor) -> Tensor:
@@ -20,6 +20,8 @@ def masked_sum(values: Tensor, mask: Tensor) -> Tensor:
     Returns:
         (B,) float64, 0 for a row without a value.
     """
+    if values.dtype == torch.bool:
+        return _count(values & mask)
     return filled(values, mask).sum(-1)
 
 
@@ -36,7 +38,7 @@ def masked_mean(values: Tensor, mask: Tensor, empty: float = math.nan) -> Tensor
     Returns:
         (B,) float64.
     """
-    return _ratio(masked_sum(values, mask), mask.sum(-1).double(), empty)
+    return _ratio(masked_sum(values, mask), _count(mask), empty)
 
 
 def precision_recall(tp: Tensor, fp: Tensor, fn: Tensor, *, empty: float = 0.0) -> tuple[Tensor, Tensor]:
@@ -101,6 +103,12 @@ def f_beta_from_counts(
     weight = _squared(beta)
     hits = (1 + weight) * tp.double()
     return _ratio(hits, hits + weight * fn.double() + fp.double(), empty)
+
+
+def _count(which: Tensor) -> Tensor:
+    """(..., N) bool to (...) float64: how many are True."""
+    # torch sums short rows of bool slowly. The product is exact up to 2**24.
+    return (as_numbers(which, torch.float32) @ torch.ones(which.shape[-1], device=which.device)).double()
 
 
 def _ratio(part: Tensor, whole: Tensor, empty: float) -> Tensor:

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from offline_judge.numeric import noise_sensitivity, pad
+from offline_judge.numeric import Padded, noise_sensitivity, pad
 
 
 def score(rows, mode):
@@ -100,13 +100,21 @@ def test_verdicts_against_booleans(mode, rows):
 
 
 @pytest.mark.parametrize("mode", ["relevant", "irrelevant"])
+@given(rows=rows_of(st.booleans()))
+def test_verdicts_may_be_bool(mode, rows):
+    padded = [pad(column, ndim=ndim) for column, ndim in zip(zip(*rows, strict=True), (2, 2, 1), strict=True)]
+    hard = [Padded(values.bool(), mask) for values, mask in padded]
+    assert noise_sensitivity(*hard, mode=mode).tolist() == [plain_booleans(*row, mode) for row in rows]
+
+
+@pytest.mark.parametrize("mode", ["relevant", "irrelevant"])
 @given(rows=rows_of(st.floats(0, 1)))
 def test_probabilities_against_plain_python(mode, rows):
     assert score(rows, mode) == pytest.approx([plain_probabilities(*row, mode) for row in rows], abs=1e-12)
 
 
 @pytest.mark.parametrize("mode", ["relevant", "irrelevant"])
-@pytest.mark.parametrize("n_chunks", [51, 52, 53, 80])
+@pytest.mark.parametrize("n_chunks", [24, 25, 51, 52, 53, 80])
 def test_more_chunks_than_one_number_has_bits(mode, n_chunks):
     # Every chunk stands for itself: the last one is relevant and the one before it is not.
     reference = [[int(k == n_chunks - 1) for k in range(n_chunks)]]
