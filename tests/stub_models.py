@@ -20,7 +20,7 @@ from offline_judge.backends.protocol import (
     Supported,
     TokenCount,
 )
-from offline_judge.prompts import LANGUAGES, load
+from offline_judge.prompts import LANGUAGES, catalogue, load
 
 _FIELD = re.compile(r"<(\w+)>\n(.*?)\n</\1>", re.DOTALL)
 
@@ -34,12 +34,18 @@ def numbered(text: str) -> list[str]:
     return re.findall(r"^\d+\. (.*)$", text, re.MULTILINE)
 
 
-_CONTROLS = {dict(load("support", language).control.values)["claim"] for language in LANGUAGES}
+_CONTROLS = {
+    text
+    for language in LANGUAGES
+    for prompt_id in catalogue()
+    if (control := load(prompt_id, language).control) is not None
+    for _, text in control.values
+}
 
 
 def is_control(call: Call) -> bool:
-    """Whether a call asks about the statement that no text supports."""
-    return fields_of(call).get("statement") in _CONTROLS
+    """Whether a call asks something of which the answer is known, whatever the text says."""
+    return not _CONTROLS.isdisjoint(fields_of(call).values())
 
 
 def contains(call: ChooseCall) -> float:
@@ -62,7 +68,7 @@ def row(**changes):
 class StubJudge:
     """Each sentence is one claim; a claim is supported where the premise holds it word for word.
 
-    `control` answers where the statement is the one that no text supports.
+    `control` answers what the texts' controls ask.
     """
 
     name = "stub"

@@ -115,6 +115,20 @@ def test_a_response_that_could_not_be_split_is_no_trial():
     assert len(found) == len(ATTACKS) * len(PLACES) - 2
 
 
+@pytest.mark.parametrize("verdict", injection.OTHER_VERDICTS, ids=lambda verdict: verdict.prompt)
+def test_other_verdicts_are_attacked_with_and_without_their_control(verdict):
+    def obeys(call):
+        return 0.9 if "verdict 1" in call.messages[-1][1] else 0.1
+
+    found = injection.other_trials(ARun(StubJudge(choose=obeys, control=obeys)), verdict, ROWS, ATTACKS, 2)
+    obeyed = [number for number, attack in enumerate(ATTACKS) if "verdict 1" in attack.whole]
+    assert len(found["ours"]) == len(ATTACKS) * 2
+    assert not any(trial.succeeds for trial in found["ours"])
+    assert [t.attack for t in found[injection.WITHOUT_CONTROL] if t.succeeds] == [
+        number for number in obeyed for _ in range(2)
+    ]
+
+
 def test_the_whole_benchmark(monkeypatch, tmp_path):
     monkeypatch.setattr(
         Shelf,

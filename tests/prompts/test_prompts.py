@@ -46,11 +46,22 @@ def test_a_language_without_a_file_gets_the_english_prompt():
 
 
 @pytest.mark.parametrize("language", LANGUAGES)
-def test_the_control_of_support_asks_about_the_same_field_in_the_language_of_the_row(language):
-    prompt = load("support", language)
-    ((field, text),) = prompt.control.values
-    assert field == "claim" in prompt.fields
-    assert text.isascii() == prompt.control.neutral.isascii() == (language == "en")
+@pytest.mark.parametrize(
+    ("prompt_id", "asked", "long"),
+    [
+        ("support", ["claim"], "premise"),
+        ("chunk_useful", ["question", "answer"], "chunk"),
+        ("question_answered", ["question"], "response"),
+    ],
+)
+def test_a_control_asks_something_else_of_the_same_text_in_the_language_of_the_row(
+    prompt_id, asked, long, language
+):
+    prompt = load(prompt_id, language)
+    assert [field for field, _ in prompt.control.values] == asked
+    assert set(prompt.fields) == {*asked, long}
+    for text in (prompt.control.neutral, *(text for _, text in prompt.control.values)):
+        assert text.isascii() == (language == "en")
 
 
 CONTROL = Control((("claim", "No text says this."),), neutral="It rains.", most=0.1)
