@@ -39,7 +39,7 @@ _CONTROLS = {
     for language in LANGUAGES
     for prompt_id in catalogue()
     if (control := load(prompt_id, language).control) is not None
-    for _, text in control.values
+    for text in (control.neutral, *(text for _, text in control.values))
 }
 
 

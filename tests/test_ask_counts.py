@@ -47,9 +47,10 @@ def test_no_support_question_is_left_out_or_added(judge):
     support = [call for call in judge.chosen if "statement" in fields_of(call)]
     # joined chunks x (4 + 4) claims, each of 5 chunks x (4 + 4), reference x 4, response x 4
     assert len(support) == 8 + 40 + 4 + 4
-    # joined chunks, 5 chunks, reference, response, and the neutral text: the control of each is asked once
+    # joined chunks, 5 chunks, reference, response, and the neutral text: the control of each is asked once,
+    # and each of the 4 + 4 claims once of the neutral text
     controls = [call for call in judge.controls if "statement" in fields_of(call)]
-    assert len(controls) == 1 + 5 + 1 + 1 + 1
+    assert len(controls) == (1 + 5 + 1 + 1 + 1) + 8
     # each of the 5 chunks is judged useful or not once, for context precision and precision@k together
     assert len(judge.chosen) - len(support) == 5
     assert len(judge.controls) - len(controls) == 5 + 1

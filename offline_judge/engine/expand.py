@@ -102,17 +102,20 @@ def expand_choose(ask: Choose, language: str, room: Room) -> Expansion:
 
     The windows that share most words with the other fields come first: 2 of them, then twice as many
     each time, while no window has a probability of at least `DECIDED`. Where the prompt has a control, that
-    is asked of every window too and corrects what the window says.
+    is asked of every window too, and the question of the neutral text; both correct what the window says.
     """
     prompt = load(ask.prompt, language)
     place = prompt.fields.index(ask.windowed or "")
+    control = prompt.control
     questions = [ask.values]
-    doubt: list[Choose] = []
-    if prompt.control is not None:
-        instead = dict(prompt.control.values)
+    neutral: list[Choose] = []
+    if control is not None:
+        instead = dict(control.values)
         control_values = tuple(map(instead.get, prompt.fields, ask.values))
         questions.append(control_values)
-        doubt = [_at(ask, control_values, place, prompt.control.neutral)]
+        neutral = [_at(ask, control_values, place, control.neutral)]
+        if control.most_alone is not None:
+            neutral.append(_at(ask, ask.values, place, control.neutral))
     cut = _cut(prompt, questions, place, room)
     if isinstance(cut, Failed):
         return cut
@@ -122,16 +125,19 @@ def expand_choose(ask: Choose, language: str, room: Room) -> Expansion:
         asked = cut[start:stop]
         answers = yield [
             *(_at(ask, values, place, window.text) for values in questions for window in asked),
-            *doubt,
+            *neutral,
         ]
         failed = first_failure(answers)
         if failed is not None:
             return failed
-        for number, (window, p) in enumerate(zip(asked, answers, strict=False)):
-            excess = 0.0
-            if prompt.control is not None:
-                excess = prompt.control.excess(answers[len(asked) + number], neutral=answers[-1])
-                p = without_excess(p, excess)
+        n = len(asked)
+        of_text, of_question = [0.0] * n, 0.0
+        if control is not None:
+            doubt = answers[2 * n]
+            of_text = [control.excess(one, neutral=doubt) for one in answers[n : 2 * n]]
+            of_question = control.excess_alone(answers[-1], neutral=doubt)
+        for window, p, excess in zip(asked, answers, of_text, strict=False):
+            p = without_excess(p, excess, of_question)
             if best is None or p > best:
                 best = Probability.read(p, (window.start, window.end) if len(cut) > 1 else None, excess)
         start, stop = stop, 2 * stop + FIRST_WINDOWS

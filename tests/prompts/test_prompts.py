@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from dataclasses import replace
 
 import pytest
 from hypothesis import given, settings
@@ -90,6 +91,21 @@ def test_a_judge_that_doubts_much_of_a_neutral_text_may_doubt_half_as_much_again
 @given(p=st.floats(0, 1), control=st.floats(0, 1), neutral=st.floats(0, 1))
 def test_what_is_left_is_a_probability_and_never_above_what_it_was(p, control, neutral):
     assert 0.0 <= without_excess(p, CONTROL.excess(control, neutral)) <= p
+
+
+def test_a_question_that_the_neutral_text_answers_is_in_excess_alone():
+    assert CONTROL.excess_alone(0.9, neutral=0.02) == 0  # is not asked
+    control = replace(CONTROL, most_alone=0.2)
+    # odds of 0.2 are 1/4, of 0.5 1; a judge that calls the control supported at 0.5 may go up to 0.6
+    assert control.excess_alone(0.2, neutral=0.02) == pytest.approx(1)
+    assert control.excess_alone(0.5, neutral=0.02) == pytest.approx(4)
+    assert control.excess_alone(0.6, neutral=0.5) == pytest.approx(1)
+
+
+def test_excesses_of_text_and_question_both_divide():
+    # 4 to 1 becomes 4 to 6; what is no excess changes nothing
+    assert without_excess(0.8, 2, 3) == pytest.approx(0.4)
+    assert without_excess(0.8, 2, 0.5) == without_excess(0.8, 2)
 
 
 def test_a_path_loads_a_prompt_of_the_callers_own(tmp_path):
