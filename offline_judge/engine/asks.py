@@ -96,7 +96,8 @@ class Choose:
 
     Where the prompt would not fit the model, the text of the field `windowed` is cut into
     overlapping windows and the answer is the maximum over them. Where the prompt has a control, what that
-    text alone moves the judge by is taken off. Without `windowed` the answer is one call's, as it is.
+    text alone, or the question alone, moves the judge by is taken off. Without `windowed` the answer is one
+    call's, as it is.
     """
 
     prompt: str
