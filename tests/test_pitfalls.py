@@ -186,7 +186,9 @@ def test_11_a_judge_is_not_given_another_ones_verdicts(run):
 def test_13_all_chunks_go_out_together(run):
     judge = StubJudge()
     run([row(retrieved_contexts=[f"Chunk {n}." for n in range(5)])], ["context_precision"], judge)
-    assert [len(batch) for batch in judge.batches] == [5]
+    # each chunk and its control, and the control of the neutral text
+    assert [len(batch) for batch in judge.batches] == [5 + 5 + 1]
+    assert len(judge.chosen) == 5
 
 
 def test_14_it_works_twice_in_one_async_handler(run):
