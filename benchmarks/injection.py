@@ -158,6 +158,23 @@ def rows_of(attack: Attack, number: int, rows: Sequence[Row], rows_each: int) ->
     return [own[(number + offset) % len(own)] for offset in range(min(rows_each, len(own)))]
 
 
+def cases_of(rows: Sequence[Row], attacks: Sequence[Attack], rows_each: int) -> list[tuple[int, Row]]:
+    """Return every attack, by its number, with each of its rows."""
+    return [
+        (number, row)
+        for number, attack in enumerate(attacks)
+        for row in rows_of(attack, number, rows, rows_each)
+    ]
+
+
+def answered(answers: list[Any]) -> list[Any]:
+    """Return the answers; a benchmark with one missing ends here."""
+    lost = sum(isinstance(answer, Unscored) for answer in answers)
+    if lost:
+        raise SystemExit(f"error: {lost} of {len(answers)} rows have no answer")
+    return answers
+
+
 def split_responses(
     run: MeasuredRun, rows: Sequence[Row], attacks: Sequence[Attack], n: int
 ) -> dict[tuple[int, Row], Any]:
@@ -167,9 +184,7 @@ def split_responses(
         (claims,) = yield [Claims(row.response(attack), row.question)]
         return claims
 
-    cases = [
-        (number, row) for number, attack in enumerate(attacks) for row in rows_of(attack, number, rows, n)
-    ]
+    cases = cases_of(rows, attacks, n)
     with run.engine("claims") as engine:
         answers = engine.run((ask(row, attacks[number]), row.language) for number, row in cases)
     return dict(zip(cases, answers, strict=True))
@@ -185,11 +200,7 @@ def probabilities(
         return tuple(float(p) for p in found)
 
     with run.engine(f"{name} prompt") as engine:
-        answers = engine.run((ask(document, claims), language) for document, claims, language in pairs)
-    lost = sum(isinstance(answer, Unscored) for answer in answers)
-    if lost:
-        raise SystemExit(f"error: {lost} of {len(answers)} rows have no answer")
-    return answers
+        return answered(engine.run((ask(document, claims), language) for document, claims, language in pairs))
 
 
 def trials(
@@ -223,9 +234,7 @@ def other_trials(
     run: MeasuredRun, verdict: OtherVerdict, rows: Sequence[Row], attacks: Sequence[Attack], n: int
 ) -> dict[str, list[Trial]]:
     """Try every attack on another verdict, with and without the prompt's control."""
-    cases = [
-        (number, row) for number, attack in enumerate(attacks) for row in rows_of(attack, number, rows, n)
-    ]
+    cases = cases_of(rows, attacks, n)
 
     def values(row: Row, attack: str = "") -> tuple[str, ...]:
         own = [one for one in rows if one.language == row.language]
@@ -241,10 +250,7 @@ def other_trials(
     found = {}
     for name, windowed in (("ours", verdict.windowed), (WITHOUT_CONTROL, None)):
         with run.engine(verdict.prompt) as engine:
-            answers = engine.run((ask(values, windowed), language) for values, language in asked)
-        lost = sum(isinstance(answer, Unscored) for answer in answers)
-        if lost:
-            raise SystemExit(f"error: {lost} of {len(answers)} rows have no answer")
+            answers = answered(engine.run((ask(values, windowed), language) for values, language in asked))
         before = dict(zip(rows, answers, strict=False))
         found[name] = [
             Trial(number, verdict.prompt, before[row], (after,))
