@@ -29,7 +29,8 @@ from offline_judge.errors import UserError
 #: could read more is given windows of this many tokens too.
 MAX_PAIR_TOKENS = 512
 
-_BATCH_TOKENS = {"cuda": 65536, "cpu": 4096}
+#: On a CPU the activations of a batch should stay in its caches: 4,096 tokens take a quarter longer.
+_BATCH_TOKENS = {"cuda": 65536, "cpu": 1536}
 
 
 @dataclass
