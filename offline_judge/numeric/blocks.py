@@ -7,10 +7,10 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
-#: Elements of the widest input in one block. Measured on 2 quiet cores with 2 MiB of L2 each: with
-#: 2**18 the whole batches of benchmarks/numeric_core.py took 0.034, 0.042 and 1.41 s, with 2**15, where
-#: torch keeps to one thread, 0.059, 0.086 and 2.57 s, with 2**19 0.030, 0.039 and 1.62 s.
-_CPU_BLOCK = 2**18
+#: Elements of the widest input in one block. Measured on 2 quiet cores with 2 MiB of L2 each: the cosines
+#: of benchmarks/numeric_core.py took 1.10 s with 2**17, 1.25 to 1.45 s with 2**18 and 1.55 s with 2**16,
+#: near where torch keeps to one thread; the other cases took the same.
+_CPU_BLOCK = 2**17
 #: An accelerator wants large kernels; this only bounds the memory, to 0.5 GiB a temporary.
 _ACCELERATOR_BLOCK = 2**26
 
