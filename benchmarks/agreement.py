@@ -11,10 +11,11 @@ floors alone. The same command again goes on where it was stopped; finished, it 
 
 from __future__ import annotations
 
+import argparse
 import hashlib
 import json
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -36,7 +37,7 @@ from agreement_statistics import (
     with_interval,
 )
 from floors import word_overlap
-from labelled_sets import Labelled
+from labelled_sets import Labelled, Sample
 from measured_run import MeasuredRun, arguments, evidence_of, plain, run_main, table
 from ragas_peer import KeptRagas
 from single_asks import AnswerSupported, ClaimSupported, NearestPassage, PassagesAnswer
@@ -73,7 +74,7 @@ class Agreement:
     """
 
     name: str
-    load: Callable[[Path, int, int], list[Labelled]]
+    load: Callable[[Path, Sample], list[Labelled]]
     floors: Callable[[Labelled], dict[str, float]]
     metrics: tuple[Any, ...]
     read: Callable[[Result, Sequence[Labelled]], Scores]
@@ -206,16 +207,16 @@ def claims_of(name: str, loader: sets.Loader, *, per_group: int | None = None) -
     """Describe a set in which people labelled whole claims."""
     return Agreement(
         name,
-        lambda folder, n, seed: sets.load(loader, folder, n, seed, per_group=per_group),
+        partial(sets.load, loader, per_group=per_group),
         premise_floors,
         (ClaimSupported(),),
         soft,
     )
 
 
-def mtrag_rows(folder: Path, n: int, seed: int, *, by_models: bool = False) -> list[Labelled]:
+def mtrag_rows(folder: Path, sample: Sample, *, by_models: bool = False) -> list[Labelled]:
     """Load rated responses; `by_models` leaves out those that are the reference itself."""
-    rows = sets.load(sets.mtrag_human, folder, n, seed)
+    rows = sets.load(sets.mtrag_human, folder, sample)
     return [row for row in rows if not (by_models and row.ratings["is_reference"])]
 
 
@@ -377,10 +378,10 @@ def _number(value: float) -> float:
 
 
 def score_set(
-    task: Agreement, run: MeasuredRun, folder: Path, n: int, seed: int
+    task: Agreement, run: MeasuredRun, folder: Path, sample: Sample
 ) -> tuple[list[Labelled], Scores, Scores, Result | None]:
     """Sample the set and score it: the floors, and what the models say."""
-    rows = task.load(folder, n, seed)
+    rows = task.load(folder, sample)
     by_row = [task.floors(row) for row in rows]
     floors = {name: [one[name] for one in by_row] for name in by_row[0]}
     metrics = [one for one in task.metrics if run.can(one)]
@@ -483,11 +484,23 @@ _FLOORS = ("word overlap", "brevity", "length")
 _DIFFERENCE = "second less first"
 
 
+def set_arguments(description: str, known: Iterable[str]) -> argparse.ArgumentParser:
+    """Build the parser of a benchmark that samples labelled sets."""
+    parser = arguments(description, n=100)
+    parser.add_argument("--sets", default=",".join(known), help="comma-separated; default all")
+    parser.add_argument(
+        "--single-rows",
+        action="store_true",
+        help="the first N of all rows, shuffled, in place of whole groups, as figures are often given",
+    )
+    return parser
+
+
 def main() -> None:
-    parser = arguments(__doc__ or "", n=100)
-    parser.add_argument("--sets", default=",".join(SETS), help="comma-separated; default all")
+    parser = set_arguments(__doc__ or "", SETS)
     args = parser.parse_args()
     chosen = known_sets(args.sets, SETS)
+    sample = Sample(args.n, args.seed, args.single_rows)
     found: list[Found] = []
     beside: list[Callable[..., list[Found]]] = []
     models = (args.judge, args.embedder, args.verifier)
@@ -496,7 +509,7 @@ def main() -> None:
         digests = {}
         for name in chosen:
             task = SETS[name]
-            rows, floors, scores, result = score_set(task, run, args.data_folder, args.n, args.seed)
+            rows, floors, scores, result = score_set(task, run, args.data_folder, sample)
             digests[name] = hashlib.sha256(
                 json.dumps([asdict(row) for row in rows], sort_keys=True).encode()
             ).hexdigest()[:16]
@@ -517,14 +530,13 @@ def main() -> None:
                 found += score_beside(peer=peer, seed=args.seed)
         about = [
             f"# Agreement with people: {run.name}",
-            f"About {args.n} rows of each set, seed {args.seed}.",
+            str(sample),
             report(found),
             *(f"{name}, published: {SETS[name].published}." for name in digests if SETS[name].published),
         ]
         result_json = {
             "benchmark": "agreement",
-            "n": args.n,
-            "seed": args.seed,
+            **sample._asdict(),
             "sets": digests,
             "figures": [plain(one) for one in found],
             "prompts": catalogue(),

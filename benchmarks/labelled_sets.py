@@ -14,7 +14,7 @@ import re
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 from offline_judge import UserError
 
@@ -39,6 +39,18 @@ class Labelled:
     spans: tuple[tuple[int, int], ...] = ()
     ratings: dict[str, Any] = field(default_factory=dict)
     language: str = "en"
+
+
+class Sample(NamedTuple):
+    """Which rows of a set: about `n` by whole groups, or with `single_rows` the first n of all, shuffled."""
+
+    n: int
+    seed: int
+    single_rows: bool = False
+
+    def __str__(self) -> str:
+        about = f"{self.n} single rows" if self.single_rows else f"About {self.n} rows"
+        return f"{about} of each set, seed {self.seed}."
 
 
 Loader = Callable[[Path], Iterator[Labelled]]
@@ -208,20 +220,24 @@ def klue_nli(folder: Path) -> Iterator[Labelled]:
     return _nli(folder / "klue_nli" / "dev.jsonl")
 
 
-def load(loader: Loader, folder: Path, n: int, seed: int, *, per_group: int | None = None) -> list[Labelled]:
+def load(loader: Loader, folder: Path, sample: Sample, *, per_group: int | None = None) -> list[Labelled]:
     """Sample about n rows by whole groups: the same rows for the same seed, whatever n was before.
 
     `per_group` takes at most so many rows of each group, the first ones after shuffling.
     """
+    rng = random.Random(sample.seed)
+    if sample.single_rows:
+        rows = list(loader(folder))
+        rng.shuffle(rows)
+        return rows[: sample.n]
     groups: dict[str, list[Labelled]] = {}
     for row in loader(folder):
         groups.setdefault(row.group, []).append(row)
-    rng = random.Random(seed)
     names = sorted(groups)
     rng.shuffle(names)
     chosen: list[Labelled] = []
     for name in names:
-        if len(chosen) >= n:
+        if len(chosen) >= sample.n:
             break
         rows = groups[name]
         rng.shuffle(rows)

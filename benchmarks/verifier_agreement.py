@@ -20,7 +20,7 @@ from typing import Any, NamedTuple
 
 import labelled_sets as sets
 import numpy as np
-from agreement import SETS, Agreement, known_sets, least_supported, score_set
+from agreement import SETS, Agreement, known_sets, least_supported, score_set, set_arguments
 from agreement_statistics import (
     Array,
     Figure,
@@ -30,8 +30,8 @@ from agreement_statistics import (
     bootstrap_groups,
     with_interval,
 )
-from labelled_sets import Labelled
-from measured_run import MeasuredRun, arguments, plain, run_main, table
+from labelled_sets import Labelled, Sample
+from measured_run import MeasuredRun, plain, run_main, table
 
 #: People's mean rating above which a response of mtrag_human is called faithful.
 FAITHFUL_ABOVE = 3.0
@@ -128,12 +128,12 @@ FLOOR = "word overlap"
 
 
 def main() -> None:
-    parser = arguments(__doc__ or "", n=100)
+    parser = set_arguments(__doc__ or "", TASKS)
     parser.add_argument("--judges", default="", help="several, comma-separated")
-    parser.add_argument("--sets", default=",".join(TASKS), help="comma-separated; default all")
     parser.set_defaults(out=Path("runs/verifier_agreement"))
     args = parser.parse_args()
     chosen = known_sets(args.sets, TASKS)
+    sample = Sample(args.n, args.seed, args.single_rows)
     by_set: dict[str, dict[str, list[float | None]]] = {name: {} for name in chosen}
     rows_of: dict[str, list[Labelled]] = {}
     environments = {}
@@ -146,7 +146,7 @@ def main() -> None:
         }
         with MeasuredRun(args.out, judge, None, verifier, **settings) as run:
             for name in chosen:
-                rows, floors, scores, _ = score_set(TASKS[name], run, args.data_folder, args.n, args.seed)
+                rows, floors, scores, _ = score_set(TASKS[name], run, args.data_folder, sample)
                 rows_of[name] = rows
                 by_set[name][FLOOR] = list(floors[FLOOR])
                 if scores:
@@ -162,14 +162,13 @@ def main() -> None:
             sent += cascade(name, kept, labels, stages[0], stages[-1], args.seed)
     result = {
         "benchmark": "verifier_agreement",
-        "n": args.n,
-        "seed": args.seed,
+        **sample._asdict(),
         "figures": [plain(one) for one in measured],
         "cascade": [plain(one) for one in sent],
         "runs": environments,
     }
     MeasuredRun(args.out).write(
-        "verifier_agreement", result, report(args, list(environments), measured, sent)
+        "verifier_agreement", result, report(sample, list(environments), measured, sent)
     )
 
 
@@ -193,9 +192,7 @@ def scored_rows(
     return kept, labels, arrays
 
 
-def report(
-    args: argparse.Namespace, models: Sequence[str], measured: Sequence[Measured], sent: Sequence[Sent]
-) -> str:
+def report(sample: Sample, models: Sequence[str], measured: Sequence[Measured], sent: Sequence[Sent]) -> str:
     """Write the table of all methods and the curve of the cascade."""
     lines = [
         (
@@ -212,7 +209,7 @@ def report(
     header = ("set", "method", "rows", "AUC", "threshold", "balanced accuracy, held out", "at 0.5, held out")
     parts = [
         "# Verifiers: agreement with people",
-        f"About {args.n} rows of each set, seed {args.seed}.",
+        str(sample),
         table(header, lines),
     ]
     if sent:

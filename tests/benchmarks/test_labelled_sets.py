@@ -1,4 +1,5 @@
 import json
+import random
 
 import labelled_sets as sets
 import pytest
@@ -22,17 +23,23 @@ def q2(tmp_path):
 
 
 def test_a_sample_is_whole_groups_and_grows_with_n(q2):
-    small = sets.load(sets.q2_wow, q2, 6, seed=0)
-    large = sets.load(sets.q2_wow, q2, 15, seed=0)
+    small = sets.load(sets.q2_wow, q2, sets.Sample(6, 0))
+    large = sets.load(sets.q2_wow, q2, sets.Sample(15, 0))
     assert len(small) == 6 and len(large) == 15
     assert large[:6] == small
     assert all(sum(row.group == one.group for row in small) == 3 for one in small)
-    assert sets.load(sets.q2_wow, q2, 6, seed=1) != small
-    assert len(sets.load(sets.q2_wow, q2, 6, seed=0, per_group=1)) == 6
+    assert sets.load(sets.q2_wow, q2, sets.Sample(6, 1)) != small
+    assert len(sets.load(sets.q2_wow, q2, sets.Sample(6, 0), per_group=1)) == 6
+
+
+def test_a_sample_of_single_rows_is_the_first_of_all_of_them_shuffled(q2):
+    rows = list(sets.q2_wow(q2))
+    random.Random(3).shuffle(rows)
+    assert sets.load(sets.q2_wow, q2, sets.Sample(7, 3, single_rows=True)) == rows[:7]
 
 
 def test_halves_share_no_group(q2):
-    rows = sets.load(sets.q2_wow, q2, 30, seed=0)
+    rows = sets.load(sets.q2_wow, q2, sets.Sample(30, 0))
     first, second = sets.halves(rows, lambda row: row.group, seed=0)
     assert sorted(first + second) == list(range(30))
     assert not {rows[n].group for n in first} & {rows[n].group for n in second}
@@ -59,5 +66,5 @@ def test_the_two_people_of_a_pair_become_one_row(tmp_path):
 
 def test_a_missing_set_names_the_file_and_the_option(tmp_path):
     with pytest.raises(UserError, match="set wice") as error:
-        sets.load(sets.wice, tmp_path, 5, seed=0)
+        sets.load(sets.wice, tmp_path, sets.Sample(5, 0))
     assert "--data-folder" in error.value.details["to fix"]
