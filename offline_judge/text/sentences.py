@@ -64,11 +64,16 @@ _UNBROKEN = re.compile(
       (?: (?i: dr | mr | mrs | ms | prof | e\.g | i\.e | cf | vs | approx ) \.\s* (?=\S)
         | (?i: no | nos | figs? | eqs? | sec | ch | vol | art | tab | ver | pp? ) \.\s* (?=\d)
         | (?i: [ap]\.m | etc | inc | ltd | co | corp ) \.\s* (?=[\da-z])
-        | (?: [A-Z]\. ){2,} (?=\w) )
+        | (?: [A-Z]\. ){2,} (?=\w) | (?: [A-Z]\. )+ (?=[A-Z]\.) )
     # 음... 그렇습니다: a pause; after a verb's ending it is an end.
     | (?<![다요죠까.…]) (?: \.{2,} | …+ ) \s* (?=[가-힣])
     """,
     re.VERBOSE,
+)
+
+# "causes: 1. Age 2. Diet": the first number of a list within a line stands behind the end of something.
+_NUMBER = re.compile(
+    r"(?P<ended> ^\s* | [:：;.!?。！？]\s+ )? (?<!\S) (?P<number> \d{1,2} ) \.\s+ (?=\S)", re.VERBOSE
 )
 
 
@@ -83,10 +88,10 @@ class Sentence(NamedTuple):
 def split_sentences(text: str, language: str | None = None) -> list[Sentence]:
     """Sentences of a text in order, none blank, in time linear in its length.
 
-    A line break ends a sentence. A list marker ("-", "1.") belongs to its item, also where the
-    item is on the next line; a table row and a fenced code block are one sentence each.
-    A sentence has a letter or a digit: a line of punctuation alone is left out, so "", "..."
-    and "?!" give [].
+    A line break ends a sentence. A list marker ("-", "1.") belongs to its item, also where the item
+    is on the next line; so do the numbers of a list within a line ("1. Age 2. Diet"). A table row and
+    a fenced code block are one sentence each. A sentence has a letter or a digit: a line of
+    punctuation alone is left out, so "", "..." and "?!" give [].
 
     Args:
         text: Any text.
@@ -124,8 +129,14 @@ def _sentences_of_line(line: str, language: str) -> list[tuple[int, int]]:
     """Cut a line at its sentence ends: spans that together cover the line."""
     ends = set(_western_ends(line, language))
     ends.update(match.end() for match in _END.finditer(line))
-    for match in _UNBROKEN.finditer(line):
-        ends.difference_update(range(match.start() + 1, match.end() + 1))
+    unbroken = {
+        place for match in _UNBROKEN.finditer(line) for place in range(match.start() + 1, match.end() + 1)
+    }
+    for start, end in _numbers_of_items(line):
+        if start not in unbroken:
+            ends.add(start)
+            ends.difference_update(range(start + 1, end + 1))
+    ends -= unbroken
 
     spans: list[tuple[int, int]] = []
     start = previous = 0
@@ -139,6 +150,20 @@ def _sentences_of_line(line: str, language: str) -> list[tuple[int, int]]:
     if spans and not _SAYS_SOMETHING.search(line, start):
         start, _ = spans.pop()
     return [*spans, (start, len(line))]
+
+
+def _numbers_of_items(line: str) -> Iterator[tuple[int, int]]:
+    """Spans of the numbers 1., 2., … of each list within a line; a number alone is none."""
+    items: list[tuple[int, int]] = []
+    for match in _NUMBER.finditer(line):
+        span = (match.start("number"), match.end())
+        number = int(match["number"])
+        if number == len(items) + 1 and (items or match["ended"] is not None):
+            items.append(span)
+        elif number == 1 and match["ended"] is not None:
+            yield from items if len(items) > 1 else ()
+            items = [span]
+    yield from items if len(items) > 1 else ()
 
 
 def _western_ends(line: str, language: str) -> Iterator[int]:

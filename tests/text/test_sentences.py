@@ -25,9 +25,15 @@ def texts(text: str, language: str | None = None) -> list[str]:
         "See https://a.com/what?Next=1 and a.Kim@b.com. |Use Node.JS or ASP.NET 2.0.1. |Then stop.",
         "This forgot a space.|Well... we go. |Wait... |What?! ?",
         "It is so. |Yes! * *",
+        "Non-U.S. citizens pay. |Non-E.U. goods, too. |He left the U.S. |He returned.",
+        "Causes: |1. Age 2 to 5 |2. Diet. |It varies |3. Stress. |See a doctor.",
+        "Do this. |1. Open it. |2. Close it. |Or that: |1. Wait |2. Go.",
+        "He scored 1. |She scored 2. |They left.|In 1. |Moses 2 it is so. |See No. 1. |See No. 2.",
         'He said "Stop. Go away." |Then he left (see below. It is late).',
         # Korean
         "교통비 영수증은 10만원을 넘으면 첨부합니다. |연차는 15일입니다! |그런가요? |네",
+        "원인은 다음과 같습니다: |1. 정자 질 저하 |2. 내분비 문제 |3. 약물. |의사와 상의하세요.",
+        "시행일: 2024. 1. 2. 시행됩니다. |다음과 같습니다. |1. 신청합니다. |2. 승인합니다.",
         "3.5%입니다.|연차는 15일입니다.",
         "영수증을 첨부합니다 |10만원 이하는 괜찮아요 |그렇죠 |GPU는 32GB예요",
         "바다 같이 보러 갔다",
@@ -112,7 +118,8 @@ def test_a_long_line_is_split_as_its_parts_are() -> None:
 
 
 @pytest.mark.parametrize(
-    "part", ["北京是首都。", "word", "「一。", 'He said "x. ', "```python\n", ". ", "입니다 "]
+    "part",
+    ["北京是首都。", "word", "「一。", 'He said "x. ', "```python\n", ". ", "입니다 ", "1. a 2. b ", "A."],
 )
 def test_time_is_linear(part: str) -> None:
     def split_s(n_characters: int) -> float:
