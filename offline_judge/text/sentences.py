@@ -8,6 +8,7 @@ lines, lists, tables and code; 。！？; Korean endings without a full stop; an
 from __future__ import annotations
 
 import re
+import unicodedata
 from collections.abc import Iterator
 from typing import NamedTuple
 
@@ -71,10 +72,20 @@ _UNBROKEN = re.compile(
     re.VERBOSE,
 )
 
-# "causes: 1. Age 2. Diet": the first number of a list within a line stands behind the end of something.
+# "causes: 1. Age 2. Diet", or with (1), 1) or ①: the first number of a list within a line stands behind
+# the end of something. "(1) and (2)" only name items.
 _NUMBER = re.compile(
-    r"(?P<ended> ^\s* | [:：;.!?。！？]\s+ )? (?<!\S) (?P<number> \d{1,2} ) \.\s+ (?=\S)", re.VERBOSE
+    r"""
+    (?P<ended> ^\s* | [:：;.!?。！？]\s+ )? (?<!\S)
+    (?: (?P<point> \d{1,2} ) \. | (?P<brackets> \( \d{1,2} ) \) | (?P<bracket> \d{1,2} ) \)
+      | (?P<circle> [\u2460-\u2473] ) )
+    \s+ (?=\S) (?! (?: and | or | to | & | 및 | 또는 ) \s )
+    """,
+    re.VERBOSE,
 )
+
+# sentencex holds a line that begins with "(1)" or "a)" together and ends one before others.
+_BRACKETED = re.compile(r"(?<!\w)(\(?)(\w{1,3})\)")
 
 
 class Sentence(NamedTuple):
@@ -89,9 +100,10 @@ def split_sentences(text: str, language: str | None = None) -> list[Sentence]:
     """Sentences of a text in order, none blank, in time linear in its length.
 
     A line break ends a sentence. A list marker ("-", "1.") belongs to its item, also where the item
-    is on the next line; so do the numbers of a list within a line ("1. Age 2. Diet"). A table row and
-    a fenced code block are one sentence each. A sentence has a letter or a digit: a line of
-    punctuation alone is left out, so "", "..." and "?!" give [].
+    is on the next line; so do the numbers of a list within a line ("1. Age 2. Diet",
+    "(1) Age (2) Diet", "① Age ② Diet"). A table row and a fenced code block are one sentence each.
+    A sentence has a letter or a digit: a line of punctuation alone is left out, so "", "..." and "?!"
+    give [].
 
     Args:
         text: Any text.
@@ -153,17 +165,20 @@ def _sentences_of_line(line: str, language: str) -> list[tuple[int, int]]:
 
 
 def _numbers_of_items(line: str) -> Iterator[tuple[int, int]]:
-    """Spans of the numbers 1., 2., … of each list within a line; a number alone is none."""
-    items: list[tuple[int, int]] = []
+    """Spans of the numbers 1, 2, … of each list within a line; a number alone is none."""
+    items_of_kind: dict[str, list[tuple[int, int]]] = {}
     for match in _NUMBER.finditer(line):
-        span = (match.start("number"), match.end())
-        number = int(match["number"])
+        kind = match.lastgroup or ""
+        items = items_of_kind.setdefault(kind, [])
+        span = (match.start(kind), match.end())
+        number = int(unicodedata.normalize("NFKC", match[kind]).lstrip("("))
         if number == len(items) + 1 and (items or match["ended"] is not None):
             items.append(span)
         elif number == 1 and match["ended"] is not None:
             yield from items if len(items) > 1 else ()
-            items = [span]
-    yield from items if len(items) > 1 else ()
+            items_of_kind[kind] = [span]
+    for items in items_of_kind.values():
+        yield from items if len(items) > 1 else ()
 
 
 def _western_ends(line: str, language: str) -> Iterator[int]:
@@ -172,6 +187,7 @@ def _western_ends(line: str, language: str) -> Iterator[int]:
 
     # sentencex refuses lone surrogates, which JSON may bring.
     line = re.sub("[\ud800-\udfff]", "\ufffd", line)
+    line = _BRACKETED.sub(lambda match: "X" * len(match[1]) + match[2] + "X", line)
     start = 0
     while start < len(line):
         piece = line[start : start + _PIECE]
