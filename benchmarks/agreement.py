@@ -19,6 +19,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import partial
 from pathlib import Path
+from statistics import fmean, mode
 from typing import Any
 
 import labelled_sets as sets
@@ -30,6 +31,7 @@ from agreement_statistics import (
     balanced_accuracy,
     best_f1_threshold,
     best_threshold,
+    bootstrap_groups,
     difference,
     f1_of_false,
     pearson,
@@ -85,6 +87,8 @@ class Agreement:
     spans: bool = False
     #: Whether two responses are compared: two rows are scored then, and their difference counts.
     pairs: bool = False
+    #: What each person said of a row, where the set holds it.
+    people: Callable[[Labelled], Sequence[float]] | None = None
     claims: str | None = None
     #: RAGAS's metric for it, by our names.
     ragas: str = "faithfulness"
@@ -253,6 +257,7 @@ SETS = {
         ("faithfulness",),
         faithfulness_scores,
         correlation=("Spearman with faithfulness", spearman),
+        people=lambda row: row.ratings["faithfulness"],
         claims="sentences",
     ),
     "mtrag_completeness": Agreement(
@@ -261,7 +266,8 @@ SETS = {
         completeness_floors,
         ("factual_correctness[mode=recall, recall_basis=reference]",),
         soft,
-        label=lambda row: row.ratings["completeness"],
+        label=lambda row: fmean(row.ratings["completeness"]),
+        people=lambda row: row.ratings["completeness"],
         ragas="factual_correctness[mode=recall]",
         correlation=("Spearman with completeness", spearman),
         claims="sentences",
@@ -273,6 +279,7 @@ SETS = {
         ("factual_correctness",),
         preference,
         correlation=("Pearson with preference", pearson),
+        people=lambda row: row.ratings["preference"],
         pairs=True,
         claims="sentences",
         ragas="factual_correctness",
@@ -430,13 +437,27 @@ def known_sets(text: str, known: Mapping[str, Any]) -> list[str]:
     return chosen
 
 
-def people(rows: Sequence[Labelled], seed: int) -> Found:
-    """Pearson of the two people who rated each pair of ragchecker_meta, on the same rows."""
-    both = np.array([row.ratings["people"][:2] for row in rows if len(row.ratings["people"]) > 1], float)
-    groups = [row.group for row in rows if len(row.ratings["people"]) > 1]
-    figure = with_interval(pearson, both[:, 0], both[:, 1], groups, seed)
-    measure, method = "Pearson with preference", "one person with the other"
-    return Found("ragchecker_meta", measure, method, True, len(both), 0, figure)
+def people(task: Agreement, rows: Sequence[Labelled], seed: int) -> list[Found]:
+    """How well one person agrees with the mean of the others, each in turn: what a judge can hope for.
+
+    On the rows that as many people rated as most rows; nothing where the set holds no single ratings.
+    """
+    if task.people is None or task.correlation is None:
+        return []
+    by_row = [task.people(row) for row in rows]
+    most = mode(map(len, by_row))
+    kept = [place for place, ratings in enumerate(by_row) if len(ratings) >= most]
+    ratings = np.array([by_row[place][:most] for place in kept], float)
+    measure, statistic = task.correlation
+
+    def one_with_others(places: np.ndarray) -> float:
+        drawn = ratings[places]
+        others = (drawn.sum(axis=1, keepdims=True) - drawn) / (most - 1)
+        return fmean(statistic(others[:, person], drawn[:, person]) for person in range(most))
+
+    figure = bootstrap_groups(one_with_others, [rows[place].group for place in kept], seed)
+    method = "one person with the mean of the others" if most > 2 else "one person with the other"
+    return [Found(task.name, measure, method, True, len(kept), 0, figure)]
 
 
 def published_scores(rows: Sequence[Labelled], seed: int) -> Found:
@@ -517,8 +538,7 @@ def main() -> None:
             if args.ragas:
                 few = rows[: args.ragas]
                 beside.append(partial(beside_ragas, task, rows=few, floors=floors, scores=scores))
-            if name == "ragchecker_meta":
-                found.append(people(rows, args.seed))
+            found += people(task, rows, args.seed)
             if name == "mtrag_human":
                 found.append(published_scores(rows, args.seed))
             if task.spans:

@@ -97,7 +97,8 @@ def mtrag_human(folder: Path) -> Iterator[Labelled]:
             retrieved_contexts=tuple(row["contexts"]),
             reference=row["reference"],
             ratings={
-                "completeness": _mean(row["completeness"]),
+                "faithfulness": row["faithfulness"],
+                "completeness": row["completeness"],
                 "published": row["auto"]["rl_f"],
                 "is_reference": row["model"] == "reference",
             },
@@ -119,7 +120,7 @@ def ragchecker_meta(folder: Path) -> Iterator[Labelled]:
             response=ratings[0]["model1"]["response"],
             other=ratings[0]["model2"]["response"],
             reference=ratings[0]["gt_answer"],
-            ratings={"people": overall},
+            ratings={"preference": overall},
         )
 
 

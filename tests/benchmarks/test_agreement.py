@@ -3,10 +3,12 @@ import sys
 
 import agreement
 import agreement_statistics
+import numpy as np
 import pytest
 import verifier_agreement
 from labelled_sets import Labelled
 from ragas_peer import KeptRagas
+from scipy import stats
 from stub_models import StubJudge
 from tiny_verifiers import make_verifier
 
@@ -103,6 +105,29 @@ def test_a_pair_is_scored_as_two_rows_whose_difference_counts():
     row = Labelled("7", "7", 1.0, user_input="q", response="one", other="two", reference="r")
     assert [one["response"] for one in task.rows(row)] == ["one", "two"]
     assert agreement.second_less_first([0.25, 1.0, None, 0.5]) == [0.75, None]
+
+
+def test_each_person_is_held_against_the_mean_of_the_others(monkeypatch):
+    monkeypatch.setattr(agreement_statistics, "N_RESAMPLES", 50)
+    by_row = [[4, 4, 3], [1, 2, 1], [3, 1, 4], [2, 3, 2], [4, 1, 1], [3, 3, 4], [1, 4]]
+    rows = [Labelled(str(n), str(n), 1.0, ratings={"faithfulness": one}) for n, one in enumerate(by_row)]
+    (found,) = agreement.people(agreement.SETS["mtrag_human"], rows, seed=0)
+    first, second, third = zip(*by_row[:6], strict=True)
+    pairs = ((first, second, third), (second, first, third), (third, first, second))
+    each = [stats.spearmanr(one, np.add(a, b)).statistic for one, a, b in pairs]
+    assert found.figure.value == pytest.approx(np.mean(each), abs=1e-12)
+    assert (found.n, found.method) == (6, "one person with the mean of the others")
+    assert agreement.people(agreement.SETS["fm2"], rows, seed=0) == []
+
+
+def test_two_people_are_held_against_each_other(monkeypatch):
+    monkeypatch.setattr(agreement_statistics, "N_RESAMPLES", 50)
+    by_row = [[2, 1], [-1, 0], [0, -2], [1, 2]]
+    rows = [Labelled(str(n), str(n), 1.0, ratings={"preference": one}) for n, one in enumerate(by_row)]
+    (found,) = agreement.people(agreement.SETS["ragchecker_meta"], rows, seed=0)
+    first, second = zip(*by_row, strict=True)
+    assert found.figure.value == pytest.approx(stats.pearsonr(first, second).statistic, abs=1e-12)
+    assert found.method == "one person with the other"
 
 
 def test_the_cascade_ends_where_its_second_stage_is(data, tmp_path, monkeypatch):

@@ -61,7 +61,7 @@ def test_the_two_people_of_a_pair_become_one_row(tmp_path):
     rows = [rating | {"overall_label": 2}, rating | {"overall_label": -1}]
     write(tmp_path / "ragchecker_meta" / "human_labeled.jsonl", rows)
     (row,) = sets.ragchecker_meta(tmp_path)
-    assert (row.label, row.ratings["people"], row.response, row.other) == (0.5, [2, -1], "a", "b")
+    assert (row.label, row.ratings["preference"], row.response, row.other) == (0.5, [2, -1], "a", "b")
 
 
 def test_a_missing_set_names_the_file_and_the_option(tmp_path):
