@@ -19,7 +19,8 @@ What it can't see: native code with sockets of its own (uvloop, gRPC, ZeroMQ, th
 hub, gloo, NCCL, the S3 client of Arrow), calls through ctypes, and other programs that the process starts.
 Nor does it stop a socket from listening. Against all of these stands the kernel alone, in a network
 namespace (`unshare -rn`); `scripts/check_air_gap.sh` runs the package in one, and under a system-call trace.
-Another Python program is held when it is started as `python -m offline_judge.air_gap MODULE ARGUMENTS`.
+Another Python program is held, with the processes that its `multiprocessing` starts, when it is started as
+`python -m offline_judge.air_gap MODULE ARGUMENTS`, as a served judge is.
 """
 
 from __future__ import annotations
@@ -397,15 +398,27 @@ def _hide_proxies() -> None:
 
 
 def main() -> None:
-    """Run `python -m offline_judge.air_gap MODULE ARGUMENTS`: `python -m MODULE ARGUMENTS`, behind a gap."""
+    """Run `python -m offline_judge.air_gap MODULE ARGUMENTS`: `python -m MODULE ARGUMENTS`, behind a gap.
+
+    What was refused is written to stderr when it ends. MODULE can't hand functions of its own to processes
+    that it spawns.
+    """
     module, *sys.argv[1:] = sys.argv[1:]
-    with air_gap():
-        runpy.run_module(module, run_name="__main__", alter_sys=True)
+    with air_gap() as gap:
+        try:
+            # This file stays the main module, so that a spawned process imports it and holds a gap, too.
+            runpy.run_module(module, run_name="__main__")
+        finally:
+            sys.stderr.writelines(f"{note}\n" for note in refusal_notes(gap))
 
 
+# As a main module this file is a second copy of the package's, with gaps of its own.
 if __name__ == "__main__":
-    from offline_judge.air_gap import (
-        main as of_the_package,  # this file is a second copy, with gaps of its own
-    )
+    from offline_judge.air_gap import main as of_the_package
 
     of_the_package()
+elif __name__ == "__mp_main__":  # in a process that such a program spawned; it is held until it ends
+    from offline_judge.air_gap import air_gap as gap_of_the_package
+
+    _held = gap_of_the_package()
+    _held.__enter__()

@@ -12,6 +12,7 @@ from typing import Any
 import click
 
 from offline_judge._version import __version__
+from offline_judge.backends import DTYPES
 from offline_judge.backends.vllm_settings import GPU_MEMORY_SHARE
 from offline_judge.cache_commands import cache
 from offline_judge.calibrate_command import calibrate
@@ -115,7 +116,7 @@ _metrics_from = click.option(
 @click.option("--device", help="Where the models run: cpu, cuda, cuda:1. Default: a GPU where there is one.")
 @click.option(
     "--dtype",
-    type=click.Choice(["auto", "float32", "bfloat16"]),
+    type=click.Choice(DTYPES),
     help="Of the judge's weights. Default: auto, the faster one. In float32 batches hardly show.",
 )
 @click.option(
@@ -302,9 +303,7 @@ def compare(first: Path, second: Path) -> None:
 @click.option(
     "--structured-backend", type=click.Choice(["guidance", "outlines"]), default="guidance", show_default=True
 )
-@click.option(
-    "--dtype", type=click.Choice(["auto", "float32", "bfloat16"]), default="auto", show_default=True
-)
+@click.option("--dtype", type=click.Choice(DTYPES), default="auto", show_default=True)
 @click.option("--log", type=click.Path(path_type=Path), default=Path("vllm-server.log"), show_default=True)
 @click.argument("extra", nargs=-1, type=click.UNPROCESSED)
 def serve(model: str, log: Path, extra: tuple[str, ...], **settings: Any) -> None:

@@ -12,6 +12,7 @@ from types import UnionType
 from typing import Any, get_args, get_origin, get_type_hints
 
 from offline_judge.air_gap import AllowedHost
+from offline_judge.backends import DTYPES
 from offline_judge.backends.served.addresses import is_address
 from offline_judge.errors import UserError
 
@@ -26,7 +27,7 @@ _CHOICES = {
     "reasons": ("failed", "all", "none"),
     "language": ("auto", "en", "ko"),
     "structured_backend": ("guidance", "outlines"),
-    "dtype": ("auto", "float32", "bfloat16"),
+    "dtype": DTYPES,
     "thinking": ("off", "on"),
 }
 
@@ -145,6 +146,13 @@ class Config:
                 f"setting serve = true with judge = {self.judge!r}",
                 {"to fix": "serve a judge of the shelf or a folder, or leave serve out"},
             )
+        if self.judge is not None and is_address(self.judge) and self.verifier in (None, "judge"):
+            for name in ("backend", "dtype"):
+                if getattr(self, name) != "auto":
+                    raise UserError(
+                        f"setting {name} = {getattr(self, name)!r} with judge = {self.judge!r}",
+                        {"found": "the server has chosen it", "to fix": f"leave {name} out"},
+                    )
         for host in self.allow_host:
             AllowedHost.parse(host)
 

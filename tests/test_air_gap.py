@@ -308,6 +308,16 @@ def test_the_server_that_a_judge_names():
     assert os.environ.get("HF_HUB_OFFLINE") == "1"
 
 
+def behind_a_gap(folder, module, *arguments):
+    return subprocess.run(
+        [sys.executable, "-m", "offline_judge.air_gap", module, *arguments],
+        capture_output=True,
+        text=True,
+        check=False,
+        env=os.environ | {"PYTHONPATH": os.pathsep.join([str(folder), *sys.path])},
+    )
+
+
 def test_a_module_runs_behind_a_gap_of_its_own(tmp_path):
     (tmp_path / "reach.py").write_text(
         "import socket, sys\n"
@@ -315,12 +325,29 @@ def test_a_module_runs_behind_a_gap_of_its_own(tmp_path):
         "socket.create_connection(('192.0.2.1', 80))\n",
         encoding="utf-8",
     )
-    done = subprocess.run(
-        [sys.executable, "-m", "offline_judge.air_gap", "reach", "--port", "1"],
-        capture_output=True,
-        text=True,
-        check=False,
-        env=os.environ | {"PYTHONPATH": os.pathsep.join([str(tmp_path), *sys.path])},
-    )
+    done = behind_a_gap(tmp_path, "reach", "--port", "1")
     assert done.stdout == "__main__ ['--port', '1'] reach\n"
     assert "AirGapError: a connection to 192.0.2.1:80 was refused" in done.stderr
+    assert "refused 1 connection(s) to 192.0.2.1:80" in done.stderr
+
+
+@pytest.mark.parametrize("method", ["spawn", "fork", "forkserver"])
+def test_the_processes_that_a_module_starts_are_held_too(tmp_path, method):
+    (tmp_path / "reach.py").write_text(
+        "import socket\n"
+        "def reach():\n"
+        "    try:\n"
+        "        socket.create_connection(('192.0.2.1', 80), timeout=1)\n"
+        "    except OSError as error:\n"
+        "        print(type(error).__name__)\n",
+        encoding="utf-8",
+    )
+    (tmp_path / "start.py").write_text(
+        "import multiprocessing, reach\n"
+        "if __name__ == '__main__':\n"
+        f"    process = multiprocessing.get_context('{method}').Process(target=reach.reach)\n"
+        "    process.start()\n"
+        "    process.join()\n",
+        encoding="utf-8",
+    )
+    assert behind_a_gap(tmp_path, "start").stdout == "AirGapError\n"

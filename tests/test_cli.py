@@ -265,6 +265,7 @@ def test_fresh_and_redact_are_flags(cli, data, tmp_path):
         ("judge = ", "is not TOML"),
         ("judge = 'http://127.0.0.1:8000/v1'\nserve = true", "leave serve out"),
         ("judge = 'none'\nserve = true", "leave serve out"),
+        ("judge = 'http://127.0.0.1:8000/v1'\ndtype = 'float32'", "leave dtype out"),
     ],
 )
 def test_a_setting_of_the_wrong_type_is_refused(cli, data, tmp_path, content, expected):

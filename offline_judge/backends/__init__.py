@@ -15,7 +15,10 @@ from offline_judge.errors import UserError
 if TYPE_CHECKING:
     from offline_judge.backends.served.served_judge import ServedJudge
 
-__all__ = ["open_embedder", "open_judge", "open_served_judge", "open_verifier"]
+#: Of a judge's weights.
+DTYPES = ("auto", "float32", "bfloat16")
+
+__all__ = ["DTYPES", "open_embedder", "open_judge", "open_served_judge", "open_verifier"]
 
 
 def open_judge(
@@ -50,6 +53,8 @@ def open_judge(
         UserError: for an unknown option, a folder that holds no loadable model, or a missing package.
     """
     check_structured_backend(structured_backend)
+    if dtype not in DTYPES:
+        raise UserError(f"dtype {dtype!r} is not known", {"one of": ", ".join(DTYPES)})
     read_model_config(path)
     set_offline_env()
     if backend == "auto":

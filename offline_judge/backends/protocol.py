@@ -112,12 +112,14 @@ class Supported:
     """P(premise supports claim), and what it took.
 
     `window` is where in the premise it was read, (start, end) in characters, or None where the
-    premise was read as a whole. `n_tokens` counts those of all windows that were read.
+    premise was read as a whole. `n_tokens` counts those of all windows that were read. `excess` says how far
+    that text alone moves a verifier that measures it (`Control` in `prompts`); 0 where it does not.
     """
 
     probability: float
     window: tuple[int, int] | None
     n_tokens: int
+    excess: float = 0.0
 
 
 Call: TypeAlias = GenerateCall | ChooseCall

@@ -45,7 +45,8 @@ class JudgeVerifier:
                 if isinstance(answer, Unscored):
                     yield position, Failed(answer.reason)
                 else:
-                    yield position, Supported(float(answer), answer.window, n_tokens + (place < n_more))
+                    used = n_tokens + (place < n_more)
+                    yield position, Supported(float(answer), answer.window, used, answer.excess)
 
     def stop(self) -> None:
         """Let `verify` end after the calls that are stepped together."""

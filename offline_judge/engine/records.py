@@ -28,7 +28,7 @@ _LONE_SURROGATE = re.compile(
 def encode(answer: Answer | Supported) -> dict[str, Any] | None:
     """Return what the store keeps of an answer; a failure is not kept, since a second try may succeed."""
     if isinstance(answer, Supported):
-        return {"p": answer.probability, "window": answer.window}
+        return {"p": answer.probability, "window": answer.window, "excess": answer.excess}
     if isinstance(answer, Chosen):
         return {"p": answer.probabilities}
     if isinstance(answer, Generated):
@@ -42,7 +42,7 @@ def decode(ask: Ask, record: dict[str, Any]) -> Any:
         return Failed("zero_vector") if record["cosine"] is None else record["cosine"]
     if isinstance(ask, Verify):
         window = record["window"]
-        return Probability.read(record["p"], window and tuple(window))
+        return Probability.read(record["p"], window and tuple(window), record.get("excess", 0.0))
     if isinstance(ask, Choose):
         return Probability(record["p"][0])
     assert isinstance(ask, Generate)

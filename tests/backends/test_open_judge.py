@@ -69,6 +69,11 @@ def test_pickled_weights_and_other_folders_are_refused(tiny_model, tmp_path):
         open_tiny(tmp_path / "m")
 
 
+def test_a_type_of_weights_that_is_not_known_is_refused(tiny_model):
+    with pytest.raises(UserError, match="dtype 'float8' is not known"):
+        open_tiny(tiny_model, dtype="float8")
+
+
 def test_a_model_that_brings_its_own_code_is_not_loaded(tiny_model, tmp_path):
     folder = tmp_path / "own-code"
     shutil.copytree(tiny_model, folder)

